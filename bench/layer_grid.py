@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from scipy.stats import norm, pearsonr
 
 from bench.common import Cell, Goal, Report, finish, median, parser, timed
-from kinprint.stats import row_grid
 from kinprint.stats.moments import Moments
 from kinprint.stats.tails import analytic_tail, is_trusted, tail_correction
+from kinprint.studies.row_grid import row_grid
 
 Floats = NDArray[np.float64]
 FIELDS = ("cosine", "pearson", "cosine_null_mean", "cosine_null_sd", "z", "log10_p")
@@ -86,7 +86,7 @@ def loop(A: Floats, B: Floats, *, library: bool) -> Floats:
 
 
 def matrix(A: Floats, B: Floats) -> Floats:
-    """Return the same by `kinprint.stats.row_grid`."""
+    """Return the same by `kinprint.studies.row_grid.row_grid`."""
     found = row_grid(A, B)
     return np.array([getattr(found, field) for field in FIELDS])
 
@@ -102,7 +102,7 @@ def compare(count: int, width: int, *, times: int, factor: float) -> Report:
     ways: dict[str, Callable[[], Floats]] = {
         "loop, numpy and scipy.stats": lambda: loop(A, B, library=True),
         "loop, lean numpy": lambda: loop(A, B, library=False),
-        "kinprint.stats.row_grid": lambda: matrix(A, B),
+        "kinprint.studies.row_grid": lambda: matrix(A, B),
     }
     library, lean, ours = ways
     walls: dict[str, list[float]] = {way: [] for way in ways}

@@ -74,11 +74,9 @@ def parse_ref(text: str, *, endpoint: str) -> ModelRef:
     """
     text = text.strip()
     if text.startswith("hf://"):
-        match = _HF_URI.match(text)
+        match, form = _HF_URI.match(text), "hf://owner/name[@revision][/file.safetensors]"
         if not match:
-            raise BadReference(
-                f"cannot read {quotable(text)!r}: expected hf://owner/name[@revision][/file.safetensors]"
-            )
+            raise BadReference(f"cannot read {quotable(text)!r}: expected {form}")
         return ModelRef(text, "hub", repo=match["repo"], revision=match["revision"], file=match["file"])
     if text.startswith(("http://", "https://")):
         if not _is_address(text):

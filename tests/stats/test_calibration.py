@@ -10,7 +10,8 @@ import scipy.stats
 
 from kinprint.metrics import METRICS
 from kinprint.results.p_values import PMethod
-from kinprint.stats import joint_blocks, null_for, row_grid
+from kinprint.stats import joint_blocks, null_for
+from kinprint.studies.row_grid import row_grid
 
 DRAWERS = {
     "gaussian": lambda rng, shape: rng.normal(size=shape),

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from kinprint.errors import DegenerateInput
-from kinprint.stats.layer_grid import gram_products, matrix_grid, row_grid
+from kinprint.stats.layer_grid import gram_products, matrix_grid
+from kinprint.studies.row_grid import row_grid
 
 
 def test_vectors_agree_with_the_layer_grid():

@@ -84,16 +84,13 @@ def written_through(target: Path) -> bool:
     if os.path.realpath(target) in _read:
         raise StorageError(f"cannot write {target}: it is a file of a model that is read", hint="name another file")
     # a name of an open file (/dev/stdout) is no place to rename to, whatever stands behind it
-    if stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or (target.is_symlink() and _names_open_file(target)):
+    opened = target.is_symlink() and target.absolute().parts[1:2] in (("dev",), ("proc",))
+    if stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or opened:
         return True
     if not stat.S_ISREG(mode):
         what = "a folder" if stat.S_ISDIR(mode) else "neither a file, a terminal nor a pipe"
         raise StorageError(f"cannot write {target}: it is {what}", hint="name a file")
     return False
-
-
-def _names_open_file(target: Path) -> bool:
-    return target.absolute().parts[1:2] in (("dev",), ("proc",))
 
 
 def try_folder(folder: Path) -> str | None:

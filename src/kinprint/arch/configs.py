@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from kinprint.arch.roles import Axis
 from kinprint.arch.templates import Condition, DimRule, Formula
-from kinprint.text import Text
+from kinprint.text import Text, Value
 
 _NESTED = ("text_config", "llm_config", "language_config")  # where multimodal wrappers keep the language model's config
 _LIMITS = {"layers": 9_999, "experts": 9_999, "mtp": 9_999}  # more have no place in a name (see templates)
@@ -94,11 +94,8 @@ class Dims:
         if (count := _count(value, limit)) is not None:
             return count
         if not (value == 0 and name in _MAY_BE_ZERO):
-            said = _shown(value)
-            note = Text(
-                "config: {key} is {value}, not a number from 1 to {n}; taken as absent", key=key, value=said, n=limit
-            )
-            self.notes[note] = None
+            told: dict[str, Value] = {"key": key, "value": _shown(value), "n": limit}
+            self.notes[Text("config: {key} is {value}, not a number from 1 to {n}; taken as absent", **told)] = None
         return None
 
 
@@ -111,17 +108,9 @@ def _shown(value: object) -> str:
     return Text("of type {name}", name=type(value).__name__)
 
 
-_FIXED_POSITIONS = [
-    "whisper",
-    "marian",
-    "m2m_100",
-    "speech_to_text",
-    "fsmt",
-    "pegasus",
-    "pegasus_x",
-    "informer",
-    "xglm",
-]
+_FIXED_POSITIONS = (
+    "whisper", "marian", "m2m_100", "speech_to_text", "fsmt", "pegasus", "pegasus_x", "informer", "xglm",
+)  # fmt: skip
 
 
 def ordered_axes(config: Mapping[str, object]) -> dict[Axis, Text]:

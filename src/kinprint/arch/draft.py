@@ -94,11 +94,9 @@ class Draft:
         self._swapped = False  # whether stacks are stored in × out where the file says out × in, or the reverse
 
     def fill(self, forms: NameForms, shapes: Mapping[str, tuple[int, ...]], *, in_order: bool = False) -> None:
-        """Give every stored tensor its place.
-
-        Plain tensors, all but a few of a large model's, are taken form by form. The others, and all `in_order` or if two
-        claim one slot, are taken one by one in the order stored, as notes and reasons depend on it.
-        """
+        """Give every stored tensor its place."""
+        # Plain tensors, all but a few of a large model's, are taken form by form. The others, and all `in_order` or if two
+        # claim one slot, are taken one by one in the order stored, as notes and reasons depend on it.
         self._stored = shapes.keys()
         entries = [self._entry(form) for form in forms.forms]
         packed = self._packed(forms, entries)

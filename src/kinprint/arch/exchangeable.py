@@ -28,12 +28,10 @@ ORDERED = {
 
 
 def permuted_axis(role: Role, ordered: Mapping[Axis, Text]) -> tuple[int | None, Text]:
-    """Return which axis (0 rows, 1 columns) has no order of its own, with its name, or (None, the reason).
-
-    Columns first: every row slice holds all of them, while rows are a sample. `ordered` names axes that have an order in
-    these models although they have none in general. A square matrix from the residual stream to itself has one order for
-    rows and columns: permuting either alone would destroy a diagonal that is there from the start.
-    """
+    """Return which axis (0 rows, 1 columns) has no order of its own, with its name, or (None, the reason)."""
+    # Columns first: every row slice holds all of them, while rows are a sample. `ordered` names axes that have an order in
+    # these models although they have none in general. A square matrix from the residual stream to itself has one order for
+    # rows and columns: permuting either alone would destroy a diagonal that is there from the start.
     axes = role.info.axes
     if role is Role.POSITION_EMBEDDING:
         return None, Text("a table of positions may be a fixed pattern, which every model shares")

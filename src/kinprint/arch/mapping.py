@@ -29,8 +29,13 @@ def name_tensors(config: Mapping[str, object], shapes: Mapping[str, tuple[int, .
     draft = Draft(architecture, flat)
     by_pattern = architecture is generic()
     draft.fill(forms, shapes, in_order=by_pattern)
-    if by_pattern:
-        _drop_misfits(draft)
+    width = width_of(draft.found.values())
+    for slot, tensor in list(draft.found.items()) if by_pattern else ():  # guesses that contradict the residual width
+        sizes = zip(tensor.role.info.axes, tensor.shape, strict=True)
+        if any(axis is Axis.RESIDUAL and size != width for axis, size in sizes):
+            del draft.found[slot]
+            why = Text("guessed {role}, but the shape does not fit a width of {n}", role=tensor.role.value, n=width)
+            draft.reject(why, tensor.name)
     tensors = tuple(map(draft.found.__getitem__, sorted(draft.found)))
     layers, layer_notes = _layers(draft.dims, tensors)
     experts, expert_notes = _experts(draft.dims, tensors)
@@ -66,10 +71,8 @@ def _choose(config: Mapping[str, object], keys: Counter[str]) -> tuple[Architect
         if _fraction(load(claim), keys) >= _ENOUGH:
             return load(claim), []
     if claims:
-        fraction = _fraction(load(claims[0]), keys)
-        cause = Text(
-            "config selects {name}, but its templates name only {x:.0%} of the tensors", name=claims[0], x=fraction
-        )
+        name, x = claims[0], _fraction(load(claims[0]), keys)
+        cause = Text("config selects {name}, but its templates name only {x:.0%} of the tensors", name=name, x=x)
     elif names:
         cause = Text("no architecture file for {name}", name=repr(short(names[0])))
     else:
@@ -92,17 +95,6 @@ def _fraction(architecture: Architecture, keys: Counter[str]) -> float:
     counted = [key for key in keys if architecture.rule(key) is not None or architecture.exclusion(key) is None]
     total = sum(keys[key] for key in counted)
     return _covered(architecture, keys) / total if total else 1.0
-
-
-def _drop_misfits(draft: Draft) -> None:
-    """Take back guesses that contradict the width of the residual stream."""
-    width = width_of(draft.found.values())
-    for slot, tensor in list(draft.found.items()):
-        axes = tensor.role.info.axes
-        if any(axis is Axis.RESIDUAL and size != width for axis, size in zip(axes, tensor.shape, strict=True)):
-            del draft.found[slot]
-            why = Text("guessed {role}, but the shape does not fit a width of {n}", role=tensor.role.value, n=width)
-            draft.reject(why, tensor.name)
 
 
 def _layers(dims: Dims, tensors: tuple[RoleTensor, ...]) -> tuple[int, list[Text]]:

@@ -10,10 +10,8 @@ _MOST_GROUPS = 4096  # attention heads, in the finest split there is
 
 
 def plan_split(split: Split, length: int, dims: Mapping[str, int]) -> tuple[Intervals, ...] | Text:
-    """Find the index intervals of every part of a fused axis, in the split's order, or the reason why it cannot be split.
-
-    `dims` holds the known sizes. In a plain concatenation one of them may be unknown: the stored length determines it.
-    """
+    """Find the index intervals of every part of a fused axis, in the split's order, or the reason why it cannot be split."""
+    # `dims` holds the known sizes. In a plain concatenation one of them may be unknown: the stored length determines it.
     repeat = 1 if split.repeat is None else dims.get(split.repeat)
     if repeat is None:
         return Text("config gives no {names}", names=split.repeat)

@@ -12,12 +12,10 @@ MOST_MATRICES = 1 << 18  # of a model; the largest have 70,000
 
 
 def is_transposed(rule: NameRule, sides: tuple[int, int], width: int | None, swapped: bool) -> bool | Text:
-    """Return whether matrices are stored in × out, or why that cannot be told.
-
-    One side is the width of the residual stream. If it is where the architecture file does not expect it, the stack was
-    written the other way round: newer versions of transformers transposed the experts of some families. If both sides are so wide,
-    the model's other stacks decide (`swapped`: they are not as the file says).
-    """
+    """Return whether matrices are stored in × out, or why that cannot be told."""
+    # One side is the width of the residual stream. If it is where the architecture file does not expect it, the stack was
+    # written the other way round: newer versions of transformers transposed the experts of some families. If both sides are so
+    # wide, the model's other stacks decide (`swapped`: they are not as the file says).
     at = rule.roles[0].info.axes.index(Axis.RESIDUAL)
     expected = 1 - at if rule.transposed else at
     if width is None or sides[0] == sides[1] == width:
@@ -37,7 +35,5 @@ def plan_stack(
     plan = plan_split(rule.split, sides[axis], dims)
     if isinstance(plan, Text):
         return plan
-    lengths = [sum(stop - start for start, stop in rows) for rows in plan]
-    return tuple(
-        (role, rows, (length, sides[1 - axis])) for role, rows, length in zip(rule.roles, plan, lengths, strict=True)
-    )
+    shapes = [(sum(stop - start for start, stop in rows), sides[1 - axis]) for rows in plan]
+    return tuple(zip(rule.roles, plan, shapes, strict=True))

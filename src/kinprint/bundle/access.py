@@ -11,7 +11,7 @@ from kinprint.sources.http import origin_of
 from kinprint.sources.ledger import ReadingRecord, SourceRecord
 from kinprint.sources.private_network import ALLOW_LOCAL, is_private
 from kinprint.sources.settings import Settings
-from kinprint.text import Text
+from kinprint.text import Text, Value
 
 
 @dataclass(frozen=True)
@@ -49,22 +49,21 @@ class Access:
         path = Path(source.location)
         if self.allow_local or (not path.is_absolute() and ".." not in path.parts and not _leads_outside(path)):
             return
-        said = Text(
-            "{path} is a path outside the current folder, which is not read because a bundle names it; {hint}",
-            path=printable(str(path)),
-            hint=ALLOW_LOCAL,
+        told: dict[str, Value] = {"path": printable(str(path)), "hint": ALLOW_LOCAL}
+        raise SourceError(
+            Text(
+                "{path} is a path outside the current folder, which is not read because a bundle names it; {hint}",
+                **told,
+            )
         )
-        raise SourceError(said)
 
     def _check_host(self, host: str) -> None:
         if self.allow_local or not is_private(host):
             return
-        said = Text(
-            "{host} is in the network of this machine, and is not asked because a bundle names it; {hint}",
-            host=printable(host),
-            hint=ALLOW_LOCAL,
+        told: dict[str, Value] = {"host": printable(host), "hint": ALLOW_LOCAL}
+        raise SourceError(
+            Text("{host} is in the network of this machine, and is not asked because a bundle names it; {hint}", **told)
         )
-        raise SourceError(said)
 
 
 def hosts_of(record: ReadingRecord) -> tuple[str, ...]:

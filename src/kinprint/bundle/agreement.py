@@ -90,11 +90,9 @@ class Agreement:
 def agree(
     recorded: object, recomputed: object, *, tolerance: float, later: Collection[str], skip: tuple[str, ...]
 ) -> Agreement:
-    """Compare two reports as parsed from JSON.
-
-    Figures count as equal up to a relative `tolerance`. Fields of the top level in `skip` may differ. Fields in `later` may be
-    missing from the recorded report, being added after its version: these are listed, as nothing can be said of them.
-    """
+    """Compare two reports as parsed from JSON."""
+    # Figures count as equal up to a relative `tolerance`. Fields of the top level in `skip` may differ. Fields in `later` may be
+    # missing from the recorded report, being added after its version: these are listed, as nothing can be said of them.
     found = Agreement(tolerance, later)
     left, right = (
         {key: value for key, value in side.items() if key not in skip} if isinstance(side, dict) else side

@@ -114,9 +114,8 @@ def _remarks(state: CheckState) -> list[Text]:
     """Return what the result rests on beside this program and the user's own hub: nulls, foreign hubs, caches."""
     found = []
     if state.null is not None:
-        found.append(
-            Text("The null is an empirical null supplied with the bundle (sha256 {digest}).", digest=state.null)
-        )
+        own = Text("The null is an empirical null supplied with the bundle (sha256 {digest}).", digest=state.null)
+        found.append(own)
     foreign = dict.fromkeys(item.location for item in state.models if item.foreign)
     if foreign:
         found.append(Text("Not read on your hub: {places:commas}.", places=tuple(foreign)[:4]))

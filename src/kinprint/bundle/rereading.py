@@ -92,7 +92,15 @@ def reread(record: ReadingRecord, access: Access, spool: SharedFile, doubtful: C
                 if own not in sessions:
                     sessions[own] = stack.enter_context(Session(own))
                 folder = _open(sessions[own], source)
-                _check_place(found, source, folder)
+                for what in (
+                    "reference",
+                    "kind",
+                    "location",
+                    "commit",
+                ):  # the revision is that of the name, checked before
+                    recorded, opened = getattr(source.provenance, what), getattr(folder.provenance, what)
+                    if recorded != opened:
+                        found.differs(f"{source.text}: {what}", verbatim(str(recorded)), verbatim(str(opened)))
                 _check_listing(found, source, folder, own)
             except (KinprintError, OSError) as error:
                 found.skip(source.text, _reason(error))
@@ -123,14 +131,6 @@ def _open(session: Session, source: SourceRecord) -> Folder:
     if where.kind != "folder" and not path.is_file():
         raise SourceError(Text("there is no file {place} here", place=shown))
     return session.open_folder(ModelRef(source.text, where.kind, path=path))
-
-
-def _check_place(found: BytesAtHand, source: SourceRecord, folder: Folder) -> None:
-    """Compare what was opened with what is said to have been opened; the revision is that of the name, checked before."""
-    for what in ("reference", "kind", "location", "commit"):
-        recorded, opened = getattr(source.provenance, what), getattr(folder.provenance, what)
-        if recorded != opened:
-            found.differs(f"{source.text}: {what}", verbatim(str(recorded)), verbatim(str(opened)))
 
 
 def _seen(session: Session, source: SourceRecord, access: Access) -> tuple[Text, bool]:
@@ -285,9 +285,8 @@ def _check_ranges(
 
 def check_short(found: BytesAtHand, record: ReadingRecord, replayed: ReadingRecord) -> tuple[int, list[Problem]]:
     """Compare ranges too short for a digest to hide them, if the comparison asks for them; return how many agree, and problems."""
-    asked = {
-        (src.key, file.name, item.start, item.end): item for _, src, file in replayed.files() for item in file.ranges
-    }
+    reads = [(src.key, file.name, item) for _, src, file in replayed.files() for item in file.ranges]
+    asked = {(key, name, item.start, item.end): item for key, name, item in reads}
     equal, problems = 0, []
     for number, name, item in found.short:
         source = record.sources[number]

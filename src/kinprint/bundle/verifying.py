@@ -168,9 +168,8 @@ def _check_reads(report: Report, record: ReadingRecord) -> list[Problem]:
         return []
     said, found = ({(item.model, item.file): item for item in items} for items in (report.reads, summary_of(record)))
     keys = sorted(key for key in {*said, *found} if said.get(key) != found.get(key))
-    digests = (
-        [sha256_text(side[key].sha256) if key in side else Text("nothing") for side in (said, found)] for key in keys
-    )
+    sides, none = (said, found), Text("nothing")
+    digests = ([sha256_text(x[key].sha256) if key in x else none for x in sides] for key in keys)
     names = [printable(f"{model}: {file}") for model, file in keys]
     return [Problem("read", name, *digest) for name, digest in zip(names, digests, strict=True)]
 
@@ -190,8 +189,7 @@ def _check_readme(manifest: Manifest, sources: Sources, text: bytes | None, stat
     if text == readme(sources.record, bool(sources.enclosed)).encode():
         return []
     if text is not None and _stated(manifest) != __version__:
-        reason = Text("it is not what this version of kinprint writes; do not follow it")
-        state.skip(members.README, reason)
+        state.skip(members.README, Text("it is not what this version of kinprint writes; do not follow it"))
         return []
     found = Text("other text") if text is not None else Text("nothing")
     return [Problem("member", members.README, Text("how to check the bundle"), found)]
@@ -217,12 +215,12 @@ def _check_record(record: ReadingRecord, state: CheckState) -> frozenset[int]:
     state.add("names", len(record.sources) + len(record.lookups), len(problems), right, wrong)
     state.problems += problems
     if spent := record.delivered_before:
-        reason = Text("{n:,} bytes of it are recorded to have been spent before this comparison", n=spent)
-        state.skip(Text("the budget"), reason)
+        said = Text("{n:,} bytes of it are recorded to have been spent before this comparison", n=spent)
+        state.skip(Text("the budget"), said)
     for source in declared_revisions(record):
-        revision = source.revision
-        reason = Text("its revision {revision} is that of an adapter, which was not held against it", revision=revision)
-        state.skip(source.text, reason)
+        of = source.revision
+        said = Text("its revision {revision} is that of an adapter, which was not held against it", revision=of)
+        state.skip(source.text, said)
     failed = [(item.what, item.failure) for item in record.lookups if item.failure is not None]
     failed += [(item.text, item.failure) for item in record.sources if item.provenance is None and item.failure]
     if state.offline:

@@ -66,22 +66,15 @@ def write_bundle(
     if enclose and not ledger.keeps:
         raise ValueError("the ledger has not kept the bytes")
     record = ledger.record()
-    _refuse_twins(record)
+    for key, count in Counter(source.key for source in record.sources).items():
+        if count > 1:
+            said = f"two addresses are both {printable(key[0])} once what may be secret in them is left out"
+            said += ", so that a bundle could not tell them apart"
+            raise BadSelection(said, hint="fetch one of the two, and give its path")
     with replacing(Path(path)) as temporary:
         null_bytes = Path(null).read_bytes() if null is not None else None
         with zipfile.ZipFile(temporary, "w") as archive:
             return _fill(archive, report, record, ledger if enclose else None, null_bytes)
-
-
-def _refuse_twins(record: ReadingRecord) -> None:
-    """Refuse two sources that a bundle could not tell apart."""
-    for key, count in Counter(source.key for source in record.sources).items():
-        if count > 1:
-            said = (
-                f"two addresses are both {printable(key[0])} once what may be secret in them is left out, "
-                "so that a bundle could not tell them apart"
-            )
-            raise BadSelection(said, hint="fetch one of the two, and give its path")
 
 
 def _fill(

@@ -63,11 +63,9 @@ class MixtureSums:
         self._elements += child.size
 
     def solve(self, rounding: float = 0.0) -> Mixture:
-        """Return the coefficients; parents that cannot be told apart are refused.
-
-        `rounding` is the energy of the child's rounding. Of parents that differ by a few steps it is no noise: a mean of two
-        neighbouring numbers becomes one of them. Twice the error is at least what it can move a coefficient, all of it together.
-        """
+        """Return the coefficients; parents that cannot be told apart are refused."""
+        # `rounding` is the energy of the child's rounding. Of parents that differ by a few steps it is no noise: a mean of two
+        # neighbouring numbers becomes one of them. Twice the error is at least what it can move a coefficient, all of it together.
         if self._elements <= self.parents or self.square == 0.0:
             raise DegenerateInput(f"mixture: {self._elements} elements, child norm {self.square:g}: expected more")
         gram, product = np.sum(self._grams, axis=0), np.sum(self._products, axis=0)
@@ -126,9 +124,8 @@ class MixtureSums:
         spread = np.var(np.array(left_out), axis=0)
         return np.asarray(np.sqrt((len(names) - 1) * spread))
 
-    def _notes(self, inflation: float) -> tuple[Text, ...]:
-        alike = Text(
-            "the parents are much alike (variance inflated {x:.3g} times): coefficients trade off", x=inflation
-        )
+    def _notes(self, x: float) -> tuple[Text, ...]:
+        """Say what limits the errors, given by how much the variance is inflated."""
+        alike = Text("the parents are much alike (variance inflated {x:.3g} times): coefficients trade off", x=x)
         few = Text("{n} slices: errors assume independent elements", n=len(self._grams))
-        return (*((alike,) if inflation > RELATED else ()), *((few,) if self._few else ()))
+        return (*((alike,) if x > RELATED else ()), *((few,) if self._few else ()))

@@ -47,10 +47,8 @@ class PairEdit:
 def describe(
     stored_a: NDArray[Any], stored_b: NDArray[Any], *, dtype_a: str, dtype_b: str, spectrum: bool = True
 ) -> PairEdit:
-    """Compare the parent's matrix (or row slice) with the child's, both as decoded from storage of the named dtypes.
-
-    `spectrum` False leaves out the spectrum of the difference, by far the dearest part.
-    """
+    """Compare the parent's matrix (or row slice) with the child's, both as decoded from storage of the named dtypes."""
+    # `spectrum` False leaves out the spectrum of the difference, by far the dearest part.
     if stored_a.ndim != 2 or stored_a.shape != stored_b.shape or stored_a.size == 0:
         raise DegenerateInput(f"describe: shapes {stored_a.shape} and {stored_b.shape}: expected two equal matrices")
     identity = identity_of(stored_a, stored_b, dtype_a, dtype_b)

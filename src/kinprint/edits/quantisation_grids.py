@@ -165,9 +165,8 @@ def _of_survivors(A: FloatArray, B: FloatArray, dtype: str) -> GridFit | None:
             if share >= ROUNDED and on.size * (share - max(chance, own.mean())) >= EVIDENCE:
                 error, most = float(np.sqrt(np.mean(step**2) / 12.0)), rounds * float(kept.mean())
                 row_wise = size == A.shape[1]
-                return GridFit(
-                    True, True, size, row_wise, 2**bits - 1, bits, False, share, EVIDENCE, most, rounds, error
-                )
+                sure = share, EVIDENCE, most, rounds, error
+                return GridFit(True, True, size, row_wise, 2**bits - 1, bits, False, *sure)
     return None
 
 
@@ -185,9 +184,7 @@ def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[
         group=size,
         row_wise=size == A.shape[1],
         levels=levels,
-        bits=math.ceil(
-            math.log2(levels if levels <= 4 else levels - 1)
-        ),  # a rounded zero point can span one level more
+        bits=math.ceil(math.log2(levels if levels <= 4 else levels - 1)),  # a rounded zero point can span one more
         free_zero=fit.free_zero,
         fitting_share=fit.share,
         evidence=fit.nats,
@@ -221,7 +218,7 @@ def _best(A: FloatArray, B: FloatArray, size: int, count: int, dtype: str) -> _F
     if child.size == 0:
         return None
     unit = steps(child, dtype)
-    multiples, offsets = _fit_multiples(parent, child, unit), _fit_offsets(parent, child, unit)
+    multiples, offsets = (_fit(parent, child, unit, free_zero=free) for free in (False, True))
     if offsets.share < FITTING <= multiples.share:
         return multiples
     if multiples.share < FITTING <= offsets.share:
@@ -229,34 +226,19 @@ def _best(A: FloatArray, B: FloatArray, size: int, count: int, dtype: str) -> _F
     return multiples if multiples.step >= _SAME_STEP * offsets.step else offsets
 
 
-def _fit_multiples(parent: FloatArray, child: FloatArray, unit: FloatArray) -> _Fit:
-    """Try child = k·s, where the largest magnitude is a whole number of steps."""
-    top = np.argmax(np.abs(child), axis=1)[:, None]
-    size = np.abs(np.take_along_axis(child, top, axis=1))
-    probe = _probe(child.shape[1])
-    ratio = np.abs(child[:, probe]) / size
-    own, of_top = unit[:, probe] / size, np.take_along_axis(unit, top, axis=1) / size
-    tolerance = 0.5 * _SLACK * (own + ratio * of_top)
-    counted = _evidence(parent[:, probe], child[:, probe], probe != top)
-    return _try(ratio, tolerance, own, counted, size[:, 0], free_zero=False)
-
-
-def _fit_offsets(parent: FloatArray, child: FloatArray, unit: FloatArray) -> _Fit:
-    """Try child = least + k·s, where the range is a whole number of steps."""
-    low, high = np.argmin(child, axis=1)[:, None], np.argmax(child, axis=1)[:, None]
-    least = np.take_along_axis(child, low, axis=1)
-    size = np.take_along_axis(child, high, axis=1) - least
-    probe = _probe(child.shape[1])
-    ratio = (child[:, probe] - least) / size
-    own = unit[:, probe] / size
-    ends = (1.0 - ratio) * np.take_along_axis(unit, low, axis=1) + ratio * np.take_along_axis(unit, high, axis=1)
-    tolerance = 0.5 * _SLACK * (own + ends / size)
+def _fit(parent: FloatArray, child: FloatArray, unit: FloatArray, *, free_zero: bool) -> _Fit:
+    """Try child = k·s, the largest magnitude being whole steps, or with `free_zero` child = least + k·s, the range being so."""
+    probe = np.unique(np.linspace(0, child.shape[1] - 1, min(child.shape[1], _PROBE)).astype(np.intp))
+    sizes = child if free_zero else np.abs(child)
+    high = np.argmax(sizes, axis=1)[:, None]
+    low = np.argmin(child, axis=1)[:, None] if free_zero else high  # the anchors, which fit by construction
+    least, of_low = (np.take_along_axis(x, low, axis=1) if free_zero else 0.0 for x in (child, unit))
+    size = np.take_along_axis(sizes, high, axis=1) - least
+    ratio, own = (sizes[:, probe] - least) / size, unit[:, probe] / size
+    of_high = np.take_along_axis(unit, high, axis=1)
+    tolerance = 0.5 * _SLACK * (own + ((1.0 - ratio) * of_low + ratio * of_high) / size)
     counted = _evidence(parent[:, probe], child[:, probe], (probe != low) & (probe != high))
-    return _try(ratio, tolerance, own, counted, size[:, 0], free_zero=True)
-
-
-def _probe(size: int) -> NDArray[np.intp]:
-    return np.unique(np.linspace(0, size - 1, min(size, _PROBE)).astype(np.intp))
+    return _try(ratio, tolerance, own, counted, size[:, 0], free_zero=free_zero)
 
 
 def _evidence(

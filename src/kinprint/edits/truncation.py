@@ -27,10 +27,8 @@ class Truncation:
 def truncation_of(
     A: FloatArray, B: FloatArray, *, dtype_a: str, dtype_b: str, rounding: float | None = None
 ) -> Truncation | None:
-    """Return how B's rank was cut from A's, for equal row slices; None if it was not, or too few rows tell.
-
-    `rounding` is the root mean square error of the grid that B lies on, where it was quantised after that.
-    """
+    """Return how B's rank was cut from A's, for equal row slices; None if it was not, or too few rows tell."""
+    # `rounding` is the root mean square error of the grid that B lies on, where it was quantised after that.
     side = min(A.shape)
     if side < LEAST_SIDE:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from kinprint.align.layer_alignment import IDENTITY
 from kinprint.arch import Role
@@ -125,15 +126,16 @@ class SearchResult:
 
 def assess(a: Probe, b: Probe, *, seed: int = 0) -> Assessment:
     """Run the layer map, the battery under it, and all that follows from them."""
-    layers = attempt(
-        lambda: align_layers(a, b, seed=seed), lambda why: LayerEvidence(untested_layers(a, b, why), {}, {})
-    )
+    untested = partial(untested_layers, a, b)
+    layers = attempt(lambda: align_layers(a, b, seed=seed), lambda why: LayerEvidence(untested(why), {}, {}))
     found = layers.layer_map
     searched = any(layer != source for layer, source in found.items())
     layer_map = found if searched else {layer: layer for layer in range(min(a.layers, b.layers))}
     tests = run_battery(a, b, layer_map, seed=seed)
-    if searched:
-        tests = [_penalised(test, max(1, a.layers * b.layers)) for test in tests]
+    for place, test in enumerate(tests if searched else ()):
+        if test.log10_p is not None and test.scope not in _OUTSIDE:
+            p = bonferroni(test.log10_p, max(1, a.layers * b.layers))
+            tests[place] = replace(test, log10_p=p, assumptions=(*test.assumptions, SEARCHED))
     dense, mixture = (a, b), layer_map
     if a.experts and not b.experts:  # the mixture is the child, whichever side it was given on
         dense, mixture = (b, a), {source: layer for layer, source in layer_map.items()}
@@ -142,12 +144,6 @@ def assess(a: Probe, b: Probe, *, seed: int = 0) -> Assessment:
         tests.append(EvidenceTest("expert_map", word("experts"), status=OFF, reason=why))
     tests += _summaries(layers, experts)
     return Assessment((a, b), layers, layer_map, tuple(experts), _identity(a, b, layer_map)).extended(tests, {})
-
-
-def _penalised(test: EvidenceTest, tries: int) -> EvidenceTest:
-    if test.log10_p is None or test.scope in _OUTSIDE:
-        return test
-    return replace(test, log10_p=bonferroni(test.log10_p, tries), assumptions=(*test.assumptions, SEARCHED))
 
 
 def _summaries(layers: LayerEvidence, experts: Sequence[ExpertFinding]) -> list[EvidenceTest]:

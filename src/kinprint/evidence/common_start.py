@@ -117,25 +117,20 @@ def origin_of(matrices: Mapping[str, Pairs], norms: Pairs) -> Origin:
 def origin_of_parts(
     tables: Mapping[str, tuple[FloatArray, FloatArray] | None], norms: Pairs, others: int = 0
 ) -> Origin:
-    """Read token rows (embedding, head) and norms of models whose layers share nothing; parts that disagree leave it unclear.
-
-    Tables that were trained alike without being shared (siblings in every part) keep up to 0.86 of both: training takes `SAME` of
-    both. `others` counts parts that share and are not read here; norms are no start, since they start as constants.
-    """
+    """Read token rows (embedding, head) and norms of models whose layers share nothing; parts that disagree leave it unclear."""
+    # Tables that were trained alike without being shared (siblings in every part) keep up to 0.86 of both: training takes `SAME` of
+    # both. `others` counts parts that share and are not read here; norms are no start, since they start as constants.
     readings, reasons, exact = [UNCLEAR] * others, [], not others
     for name, table in sorted(tables.items()):
-        sides = (
-            (_kept([table]), _kept([table[::-1]])) if table is not None and min(table[0].shape) >= LEAST_SIZE else ()
-        )
-        if table is None or not sides:
+        if table is None or min(table[0].shape) < LEAST_SIZE:
             readings.append(UNCLEAR)
             continue
+        sides = _kept([table]), _kept([table[::-1]])
         n, m = min(side.directions for side in sides), min(table[0].shape)
         x, y = (_mean_slope(*(getattr(side, what) for side in sides)) for what in ("learned", "rest"))
-        found: dict[str, Value] = {"part": word(name), "x": x, "y": y, "n": n, "m": m}
-        reasons.append(
-            Text("{part}: {x:.2f} of {n} learned directions (of {m}) is kept, and {y:.2f} of the rest", **found)
-        )
+        own: dict[str, Value] = {"part": word(name), "x": x, "y": y, "n": n, "m": m}
+        said = Text("{part}: {x:.2f} of {n} learned directions (of {m}) is kept, and {y:.2f} of the rest", **own)
+        reasons.append(said)
         enough = n >= LEAST_SHARE * m
         kept, lost = enough and min(x, y) >= SAME, enough and y > IN_PLACE and x <= LOST * y
         readings.append(TRAINING if kept else INITIALISATION if lost else UNCLEAR)

@@ -61,14 +61,15 @@ def component_map(
     moved: frozenset[str] = frozenset(),
     heads: Mapping[int, float] | None = None,
 ) -> list[ComponentFinding]:
-    """Say of each part that either model has whether it shares, from tests corrected for their number (`log10_p_holm`).
-
-    `neurons` holds log10 p of layers whose MLPs were compared after an alignment, where that was done; `moved` names parts that an
-    alignment showed not to stand in place: what does not agree there was not tested; `heads` log10 p of layers whose attention was
-    compared by products over heads.
-    """
+    """Say of each part that either model has whether it shares, from tests corrected for their number (`log10_p_holm`)."""
+    # `neurons` holds log10 p of layers whose MLPs were compared after an alignment, where that was done; `moved` names parts
+    # that an alignment showed not to stand in place: what does not agree there was not tested; `heads` log10 p of layers whose
+    # attention was compared by products over heads.
     signs = {str(t.scope): t.log10_p_holm for t in tests if t.name == SIGN_FLIPS and t.log10_p_holm is not None}
-    barred = {name: PLACES_ALONE for name, roles in PARTS.items() if _places_alone(roles, signs)}
+    barred: dict[str, Text] = {}
+    for name, roles in PARTS.items():  # where none of the signs agree, places agree by a recipe, not by weights
+        if min((signs[role.value] for role in roles if role.value in signs), default=-math.inf) > LAYER_ALPHA:
+            barred[name] = PLACES_ALONE
     moved |= {part for axis, part in _NEGATED.items() if negated_units(tests, axis)}
     absent = {
         name: _why_absent(probes, roles)
@@ -153,12 +154,6 @@ def of_one_function(components: Sequence[ComponentFinding]) -> list[ComponentFin
     ]
 
 
-def _places_alone(roles: Sequence[Role], signs: Mapping[str, float]) -> bool:
-    """Whether roles have a sign symmetry, and none of their signs agree: then places agree by a recipe, not by weights."""
-    known = [signs[role.value] for role in roles if role.value in signs]
-    return bool(known) and min(known) > LAYER_ALPHA
-
-
 def _own_units(tests: Sequence[EvidenceTest]) -> dict[str, bool]:
     """Say of each part whether its own units (neurons, value channels) stand in place, where that was tested."""
     # Their order is drawn anew in every model. What is tested by residual dimensions agrees a little between any two models
@@ -234,9 +229,7 @@ def _whole(name: str, tests: Sequence[EvidenceTest], absent: Text) -> ComponentF
             note = Text("only {n} units could be permuted: too few to be sure of seeing a copy", n=units)
             return ComponentFinding(name, NOT_TESTED, 0, 0, ps[0], note)
     hits = sum(p <= LAYER_ALPHA for p in ps)
-    together = [
-        test.log10_p_claim or 0.0 for test in tests if name == "norms" and test.name == "dimension_fixed_points"
-    ]
+    together = [t.log10_p_claim or 0.0 for t in tests if name == "norms" and t.name == "dimension_fixed_points"]
     if not hits and min(together, default=0.0) <= LAYER_ALPHA:  # no norm by itself, but all of them together
         return ComponentFinding(name, SHARED, 1, 1, min(together))
     return ComponentFinding(name, _state(hits, len(ps)), len(ps), hits, min([*ps, *together]))

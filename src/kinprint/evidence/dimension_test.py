@@ -10,16 +10,17 @@ models out: dimensions that stand out on either side have no profile, and no lag
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, median
 from kinprint.arch import Axis
 from kinprint.errors import DegenerateInput
+from kinprint.evidence.exact_tests import RESIDUAL_ORDER, counted
 from kinprint.evidence.exchangeability import both_repeat, unit_ranks
 from kinprint.evidence.probe import Probe, SamplePair, is_residual_norm, sample_pairs
 from kinprint.results.findings import EvidenceTest
-from kinprint.results.p_values import PMethod
 from kinprint.stats import check_range
 from kinprint.stats.fixedpoints import fixed_points
 from kinprint.stats.tails import DECISIVE
@@ -38,20 +39,9 @@ def dimension_test(pairs: Sequence[SamplePair], ordered: Mapping[Axis, Text]) ->
     if (order := both_repeat(unit_ranks(one.T), unit_ranks(two.T))) is not None:
         raise DegenerateInput(order)
     found = fixed_points(without_outstanding(one), without_outstanding(two))
-    return EvidenceTest(
-        name=DIMENSION_POINTS,
-        scope=Text("norms"),
-        statistic=float(found.count),
-        null_mean=1.0,
-        null_sd=1.0,
-        z=float(found.count - 1),
-        log10_p=found.log10_p,
-        n=found.n,
-        blocks=one.shape[1],
-        null=Text("one random order of residual dimensions"),
-        p_method=PMethod.FACTORIAL,
-        assumptions=(Text("residual dimensions have no order of their own"),),
-    )
+    test = counted(DIMENSION_POINTS, Text("norms"), [found], RESIDUAL_ORDER)
+    null = Text("one random order of residual dimensions")
+    return replace(test, log10_p=found.log10_p, blocks=one.shape[1], null=null)
 
 
 def norms_agree(a: Probe, b: Probe) -> bool:

@@ -149,21 +149,14 @@ def is_merge(merge: MergeFinding | None) -> bool:
 def _merged(merge: MergeFinding | None) -> Iterator[Kind]:
     if merge is not None and is_merge(merge):
         errors = dict(zip(merge.parents, merge.standard_errors, strict=True))
-        text = " + ".join(
-            f"({c:.2f} ± {max(2.0 * errors[name], 0.005):.2f}) × {name}" for name, c in merged_parts(merge)
-        )
+        parts = merged_parts(merge)
+        text = " + ".join(f"({c:.2f} ± {max(2.0 * errors[name], 0.005):.2f}) × {name}" for name, c in parts)
         phrase = Text("as a weighted merge, {sum}", sum=text)
         if merge.alternative is not None:
             phrase = Text("as a weighted merge of models given or of relatives of theirs, {sum}", sum=text)
         said = Text("B = {sum} explains {x:.1%} of B", sum=text, x=merge.r_squared)
         reasons = (said,) if merge.alternative is None else (said, merge.alternative)
         yield Kind("merged", phrase, reasons, direct=merge.alternative is None)
-
-
-def _moved_layers(facts: Facts) -> bool:
-    """Whether layers that match do not stand where they stood, or some of either side are gone."""
-    matched = [item for item in facts.alignment.layers if item.shared and item.source is not None]
-    return any(item.source != item.layer or facts.layers_a != facts.layers_b for item in matched)
 
 
 def _lost_layers(facts: Facts) -> str:
@@ -203,7 +196,9 @@ def _rebuilt(facts: Facts) -> Iterator[Kind]:
         basis = BASES[facts.basis]
         phrase = Text("with its residual dimensions {basis}", basis=basis)
         yield Kind("re_based", phrase, (Text("residual dimensions are {basis}", basis=basis),), variant=facts.basis)
-    if _moved_layers(facts):
+    matched = [item for item in facts.alignment.layers if item.shared and item.source is not None]
+    # layers that match do not stand where they stood, or some of either side are gone
+    if any(item.source != item.layer or facts.layers_a != facts.layers_b for item in matched):
         text = Text(
             "layers of A in the order of B: {runs} of 0–{last} ({kind})",
             runs=_map_text(facts.alignment),
@@ -300,15 +295,14 @@ def _looks_averaged(edits: Sequence[EditFinding], norms: NormEdit | None) -> boo
     known = [(item.slope, item.correlation) for item in edits if item.slope and item.correlation]
     if len(known) < 3 or any(item.identical for item in edits) or (norms is not None and norms.identical):
         return False
-    of_norms = None if norms is None or not norms.slope else (norms.slope, norms.correlation or 0.0, norms.error or 0.0)
     zeros = sum((item.zeros_b or 0.0) - (item.zeros_a or 0.0) for item in edits) / len(edits)
     # slope and relative length ‖B‖/‖A‖; what was pruned is not what an average was made of
     forward = [(slope, slope / r) for slope, r in known] if zeros > -NEW_ZEROS else []
     back = [(r * r / slope, r / slope) for slope, r in known] if zeros < NEW_ZEROS else []
-    if of_norms is not None:
-        slope, r, error = of_norms
-        return _one_factor(forward, (slope, error)) or _one_factor(back, (r * r / slope, error * (r / slope) ** 2))
-    return _one_factor(forward, None) or _one_factor(back, None)
+    if norms is None or not norms.slope:
+        return _one_factor(forward, None) or _one_factor(back, None)
+    slope, r, error = norms.slope, norms.correlation or 0.0, norms.error or 0.0
+    return _one_factor(forward, (slope, error)) or _one_factor(back, (r * r / slope, error * (r / slope) ** 2))
 
 
 def _one_factor(known: Sequence[tuple[float, float]], norms: tuple[float, float] | None) -> bool:

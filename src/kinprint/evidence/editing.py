@@ -72,10 +72,8 @@ def examine_edits(
     scope: Scope = EVERYTHING,
     paired: Mapping[str, Pairs] | None = None,
 ) -> EditEvidence:
-    """Read more rows of a few matrices in layers that match, and describe what was done to them.
-
-    `paired` are rows of neurons that a search has paired; they count for the origin beside rows that stand in their places.
-    """
+    """Read more rows of a few matrices in layers that match, and describe what was done to them."""
+    # `paired` are rows of neurons that a search has paired; they count for the origin beside rows that stand in their places.
     layer_map = assessment.layers.layer_map or assessment.layer_map
     sides = new_probe(models[0]), new_probe(models[1])
     spent = fill_probes(models, sides, _plan(models, assessment, layer_map, scope), allowance)
@@ -95,9 +93,8 @@ def examine_edits(
     }
     slices |= paired or {}
     split, further = find_split(models, layer_map, None if allowance is None else allowance - spent, scope)
-    return EditEvidence(
-        findings, origin_of(slices, norms), spent + further, None if matrices else UNPLACED, changed, split
-    )
+    unplaced = None if matrices else UNPLACED
+    return EditEvidence(findings, origin_of(slices, norms), spent + further, unplaced, changed, split)
 
 
 def _plan(models: tuple[Model, Model], assessment: Assessment, layer_map: LayerMap, scope: Scope) -> list[ProbeRead]:
@@ -156,9 +153,8 @@ def _named(item: FoldedPair) -> _Named | None:
             return _Named(edit, found.name, found.reasons)
         dtypes = {"dtype_a": b_as_parent.dtype, "dtype_b": a_as_child.dtype}
         other = describe(b_as_parent.stored, a_as_child.stored, **dtypes, spectrum=False)
-        back = explain_edit(
-            replace(other, low_rank=edit.low_rank, truncation=_cut(edit, other, b_as_parent, a_as_child))
-        )
+        cut = _cut(edit, other, b_as_parent, a_as_child)
+        back = explain_edit(replace(other, low_rank=edit.low_rank, truncation=cut))
     except DegenerateInput:
         return None
     ranks = [(_SPECIAL.index(item.name), item.bits is None) for item in (found, back)]

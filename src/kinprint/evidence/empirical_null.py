@@ -93,10 +93,8 @@ def load_null(path: str | Path | None = None) -> EmpiricalNull:
 
 
 def parse_null(raw: bytes, label: str) -> EmpiricalNull:
-    """Read a null from its bytes, and check the summaries by the values.
-
-    Where a file keeps fewer values than there were pairs, only the largest can be checked: it is always among them.
-    """
+    """Read a null from its bytes, and check the summaries by the values."""
+    # Where a file keeps fewer values than there were pairs, only the largest can be checked: it is always among them.
     try:
         data = orjson.loads(raw)
         found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)

@@ -45,9 +45,8 @@ def norm_test(role: Role, group: Sequence[SamplePair], ordered: OrderedAxes, see
     kept = np.all([(one != 0.0) & (two != 0.0) for one, two in values], axis=0)
     varying = [(a, b) for one, two in values if not (_is_constant(a := one[kept]) or _is_constant(b := two[kept]))]
     if not varying:
-        raise DegenerateInput(
-            "all {n} norms are constant on at least one side: there is no order to compare", n=len(group)
-        )
+        n = len(group)
+        raise DegenerateInput("all {n} norms are constant on at least one side: there is no order to compare", n=n)
     null = joint_tail([(one[None, :], two[None, :]) for one, two in varying], seed=seed)
     ranks = [exchangeability.unit_ranks(np.array(side)) for side in zip(*varying, strict=True)]
     if null.sd > 0.0 and (order := exchangeability.common_order(ranks[0], ranks[1], null.sd)) is not None:
@@ -90,7 +89,7 @@ def row_test(role: Role, group: Sequence[SamplePair], rows: int | None = None) -
             found.append(fixed_points(*fair_pair(pair, m)))
     if not found:
         raise DegenerateInput("no slice has two rows of equal width on both sides")
-    return _unless_tied(_counted("fixed_points", role, found, NEURON_ORDER), group)
+    return _unless_tied(counted("fixed_points", verbatim(role.value), found, NEURON_ORDER), group)
 
 
 def head_test(role: Role, group: Sequence[tuple[Sample, Sample]]) -> EvidenceTest:
@@ -102,7 +101,7 @@ def head_test(role: Role, group: Sequence[tuple[Sample, Sample]]) -> EvidenceTes
     ]
     if not found:
         raise DegenerateInput("the numbers of key/value heads differ, or there is only one")
-    return _counted("head_fixed_points", role, found, HEAD_ORDER)
+    return counted("head_fixed_points", verbatim(role.value), found, HEAD_ORDER)
 
 
 def token_test(a: Sample, b: Sample, ordered: OrderedAxes, seed: int) -> EvidenceTest:
@@ -197,12 +196,12 @@ def _from_null(
     )
 
 
-def _counted(name: str, role: Role, found: Sequence[FixedPoints], assumption: Text) -> EvidenceTest:
+def counted(name: str, scope: Text, found: Sequence[FixedPoints], assumption: Text) -> EvidenceTest:
     """Return the test of a number of fixed points: mean and spread as of a random order, one expected in each layer."""
     total, layers = sum(item.count for item in found), len(found)
     return EvidenceTest(
         name=name,
-        scope=verbatim(role.value),
+        scope=scope,
         statistic=float(total),
         null_mean=float(layers),
         null_sd=math.sqrt(layers),

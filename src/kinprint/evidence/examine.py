@@ -222,9 +222,7 @@ def _rotation_controls(case: Case, rotated: RotationEvidence) -> list[ControlFin
     model, seed = StoredWeights(case.models[0]), case.options.seed
     return attempt(
         lambda: rotation_controls(model, log10_alpha=LOG10_ALPHA, seed=seed, allowed=case.scope.allows),
-        lambda why: [
-            ControlFinding(name, known, FAILED, None, None, None, why) for name, known, _ in ROTATION_CONTROLS
-        ],
+        lambda why: [ControlFinding(name, ok, FAILED, None, None, None, why) for name, ok, _ in ROTATION_CONTROLS],
     )
 
 
@@ -304,7 +302,9 @@ def _search_rotation(
 ) -> tuple[Assessment, RotationEvidence]:
     """Look for a rotated basis where only parts outside the layers share, or the user asks, and no clear map was found."""
     # a reordering pairs dimensions one to one; what a rotation leaves of such pairs can be enough to reject, not to name it
-    blurred = _blurred(basis) or _misplaced(basis)
+    # and layers that do not match in the order found may match others
+    misplaced = max(basis.by_layer.values(), default=0.0) > LOG10_ALPHA / 2
+    blurred = _blurred(basis) or (basis.rejects(LOG10_ALPHA) and misplaced)
     if not ((case.options.deep or _related(assessment)) and (_open(assessment) or blurred)):
         return assessment, RotationEvidence(untested=_see_deep(assessment, ROTATED_BASIS))
     starts = token_rotations(case.models, case.tokens, case.allowance(0.3), seed=case.options.seed)
@@ -396,16 +396,11 @@ def _search_heads(
 
 def _see_deep(assessment: Assessment, what: Text) -> Text | None:
     """Say that --deep would look for something, where nothing was found."""
-    return labelled(what, SEE_DEEP) if assessment.log10_p > LOG10_ALPHA else None
+    return None if _related(assessment) else labelled(what, SEE_DEEP)
 
 
 def _blurred(basis: BasisEvidence) -> bool:
     return basis.match is not None and basis.match.share < CLEAR_COLUMNS
-
-
-def _misplaced(basis: BasisEvidence) -> bool:
-    """Whether layers do not match in the order found: they may match others."""
-    return basis.rejects(LOG10_ALPHA) and max(basis.by_layer.values(), default=0.0) > LOG10_ALPHA / 2
 
 
 def _related(assessment: Assessment) -> bool:

@@ -42,11 +42,9 @@ PlanPair = tuple[ReadPlan, ReadPlan]
 
 
 def confirm_identity(models: tuple[Model, Model], found: Identity, allowance: int | None) -> tuple[Identity, int]:
-    """Compare everything where slices were all equal. Return the identity as now known, and the bytes read.
-
-    Tensors are paired by name, or, in files of different make, by role; a head that is stored here and tied there has to be
-    a copy of the embedding beside it.
-    """
+    """Compare everything where slices were all equal. Return the identity as now known, and the bytes read."""
+    # Tensors are paired by name, or, in files of different make, by role; a head that is stored here and tied there has to be
+    # a copy of the embedding beside it.
     a, b = (model.checkpoint for model in models)
     pairs = _by_name(a, b) or _by_role(*models)
     if pairs is None:
@@ -84,9 +82,7 @@ def _cost(plans: Iterable[PlanPair]) -> int:
 def _equal(plans: Iterable[PlanPair], pair: StoredPair) -> bool:
     """Read two tensors, and compare their bytes."""
     for planned in plans:
-        (left,), (right,) = execute_together(
-            [(side.checkpoint, plan) for side, plan in zip(pair, planned, strict=True)]
-        )
+        (left,), (right,) = execute_together([(x.checkpoint, plan) for x, plan in zip(pair, planned, strict=True)])
         if left.tobytes() != right.tobytes():
             return False
     return True

@@ -171,9 +171,8 @@ def _in_order(a: Probe, b: Probe, reason: Text, ordered: OrderedAxes, seed: int)
     by_place = {at: ps for at, ps in _test_parts(a, b, places, ordered, seed).items() if ps}
     tested = {at[1]: ps for at, ps in by_place.items()}
     adjusted = dict(zip(tested, holm([bonferroni(min(ps.values()), 2) for ps in tested.values()]), strict=True))
-    findings = tuple(
-        LayerFinding(layer, layer, None, None, p, 1, p <= LAYER_ALPHA) for layer, p in sorted(adjusted.items())
-    )
+    found = sorted(adjusted.items())
+    findings = tuple(LayerFinding(layer, layer, None, None, p, 1, p <= LAYER_ALPHA) for layer, p in found)
     kind = IDENTITY if any(item.shared for item in findings) else NONE
     alignment = untested_layers(a, b, reason, kind, findings)
     layer_map = {item.layer: item.layer for item in findings if item.shared}

@@ -64,11 +64,9 @@ def match_neurons(
     columns: ColumnMatch | None = None,
     scope: Scope = EVERYTHING,
 ) -> NeuronEvidence:
-    """Read whole gate and up matrices of a few layers, as many as the allowance lets, and match their neurons.
-
-    Where one of them matches, and layers have `MAX_ASSIGNED` neurons at most, the others are matched too. With `columns` the
-    residual dimensions of B are first brought into A's order.
-    """
+    """Read whole gate and up matrices of a few layers, as many as the allowance lets, and match their neurons."""
+    # Where one of them matches, and layers have `MAX_ASSIGNED` neurons at most, the others are matched too. With `columns` the
+    # residual dimensions of B are first brought into A's order.
     a, b = models
     candidates = _candidates(scope.parts(a), scope.parts(b), layer_map)
     chosen = evenly_spaced(candidates, MAX_LAYERS)

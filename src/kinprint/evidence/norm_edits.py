@@ -135,9 +135,7 @@ def unfold(
     """Return the pairs with the factors that fold them alike, and how many are explained by those; without, if few are."""
     scales = _scales(probes, layer_map)
     plain = {role: [FoldedPair(pair) for pair in pairs] for role, pairs in matrices.items()}
-    folded = {
-        role: [FoldedPair(pair, scales.get((role, pair.layer))) for pair in pairs] for role, pairs in matrices.items()
-    }
+    folded = {r: [FoldedPair(pair, scales.get((r, pair.layer))) for pair in pairs] for r, pairs in matrices.items()}
     readers = [item for pairs in folded.values() for item in pairs if item.factors is not None]
     found = replace(norms, folded=sum(map(_explains, readers)), readers=len(readers))
     return (folded if found.is_folded else plain), found

@@ -39,21 +39,18 @@ def power_of(assessment: Assessment) -> list[PowerFinding]:
     ran = [test for test in assessment.tests if test.status == TESTED and test.log10_p is not None and test.blocks]
     level = LOG10_ALPHA - math.log10(max(len(ran), 1))  # the first step of Holm's correction
     pairs = pairs_by_role(*assessment.probes, assessment.layer_map)
-    found = []
+    found: list[PowerFinding] = []
     for test in sorted(ran, key=lambda test: test.name != DIMENSION_POINTS):
+        # dimensions may tell enough: role by role, norms are tested more weakly as a rule, and planting there takes long
+        weak = any((item.least or 1.0) <= WEAK for item in found if item.name == DIMENSION_POINTS)
         if test.name == DIMENSION_POINTS:
             norms = [pair for role, group in pairs.items() if is_residual_norm(role) for pair in group]
             found.append(_points_power([norm_profiles(norms)], test, level, SCALES, without_outstanding))
-        elif test.name == "norm_joint" and not _sees_weak_ones(found):
+        elif test.name == "norm_joint" and not weak:
             found.append(_norm_power(pairs[Role(str(test.scope))], test, level))
         elif test.name == "fixed_points":
             found.append(_row_power(pairs[Role(str(test.scope))], assessment.probes[1], test, level))
     return found
-
-
-def _sees_weak_ones(found: Sequence[PowerFinding]) -> bool:
-    """Whether dimensions tell enough: role by role, norms are tested more weakly as a rule, and planting there takes long."""
-    return any(item.least is not None and item.least <= WEAK for item in found if item.name == DIMENSION_POINTS)
 
 
 def _finding(

@@ -134,10 +134,8 @@ def plan_extras(
     *,
     first: bool = False,
 ) -> list[ProbeRead]:
-    """List what the exact tests and the layer map need beyond the comparison's slices, most useful first.
-
-    `first` is for a first look at models that are related: fewer neurons, by one matrix of each MLP, and no heads.
-    """
+    """List what the exact tests and the layer map need beyond the comparison's slices, most useful first."""
+    # `first` is for a first look at models that are related: fewer neurons, by one matrix of each MLP, and no heads.
     parts = [scope.parts(model) for model in models]
     rows, roles = (FIRST_ROWS, UPS) if first else (NEURON_ROWS, GATES_AND_UPS)
     return [

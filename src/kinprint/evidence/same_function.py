@@ -86,7 +86,8 @@ def check_function(
             _distance(plain, _logits(decoder, _values(some, keys), rows, at)) if keys else 0.0
             for plain, (decoder, some, rows, keys) in zip((one, two), sides, strict=True)
         ]
-        all_tokens = all(_has_no_more(model, ids[0].size) for model in models)
+        n = ids[0].size  # rows of the embedding that no token has are padding
+        all_tokens = all(m.part(Role.EMBEDDING).shape[0] <= n or 0 < len(m.tokens) <= n for m in models)
     except (DegenerateInput, BudgetExceeded) as error:
         return FunctionFinding(same=None, reason=error.reason)
     rounding = max(ARITHMETIC, float(np.linalg.norm(errors)))
@@ -105,11 +106,6 @@ def _shared_ids(models: tuple[Model, Model], tokens: Sequence[tuple[int, int]] |
         raise DegenerateInput("the models share {n} tokens: expected at least {m}", n=left.size, m=LEAST_TOKENS)
     order = np.lexsort((left * right, left + right))  # the same whichever model comes first
     return left[order], right[order]
-
-
-def _has_no_more(model: Model, count: int) -> bool:
-    """Whether a model has no tokens beyond so many: rows of the embedding that no token has are padding."""
-    return model.part(Role.EMBEDDING).shape[0] <= count or 0 < len(model.tokens) <= count
 
 
 def _read(models: tuple[Model, Model], most: int) -> list[dict[TensorKey, Sample]]:

@@ -26,10 +26,9 @@ UNALIGNED = {"fixed_points_aligned": "fixed_points"}
 """Tests after an alignment, and the test that shows, by a planted relation, what they can see."""
 
 TRUNK = ("attention", "mlp", "experts")
+COPYING = ("identical", "cast", "scaled", "quantised", "pruned")
 
-MOST_NEURONS = (
-    0.5  # share of a layer's neurons that are paired, beyond which no matched hidden states explain it (0.13)
-)
+MOST_NEURONS = 0.5  # share of a layer's neurons paired, beyond which no matched hidden states explain it (0.13)
 
 BY_ORDER = frozenset({"fixed_points", "fixed_points_aligned", "gram_fixed_points", "expert_map"})
 """Tests that neurons stand in one order: nothing but shared weights or a shared start gives that, matched hidden states do not."""
@@ -107,6 +106,8 @@ def _rules(facts: Facts) -> Iterator[findings.Rule]:
     )
     origin = facts.origin
     parts = _parts_reading(facts)
+    # where all matrices follow from the other model's, no training came between, whatever was done to norms
+    copied = bool(facts.edits) and all(item.edit in COPYING for item in facts.edits)
     yield findings.Rule(
         "trunk",
         Text(
@@ -123,7 +124,7 @@ def _rules(facts: Facts) -> Iterator[findings.Rule]:
         origin.reasons if origin else (Text("not examined"),),
         origin is not None
         and origin.reading in (INITIALISATION, UNCLEAR)
-        and not (is_merge(facts.merge) or facts.same_function or _copied(facts)),
+        and not (is_merge(facts.merge) or facts.same_function or copied),
         findings.SHARES_INITIALISATION,
     )
     matched, tested = _coverage(facts)
@@ -157,12 +158,6 @@ def _parts_reading(facts: Facts) -> str | None:
     ends = [facts.component(name) for name in (*ENDS, "norms")]
     other_basis = all(item is not None and item.tested and not item.shared for item in ends)
     return None if other_basis and origin.reading != TRAINING else UNCLEAR
-
-
-def _copied(facts: Facts) -> bool:
-    """Whether all matrices compared follow from the other model's: whatever was done to norms, no training came between."""
-    exact = ("identical", "cast", "scaled", "quantised", "pruned")
-    return bool(facts.edits) and all(item.edit in exact for item in facts.edits)
 
 
 def _trunk(facts: Facts) -> list[findings.ComponentFinding]:
@@ -406,12 +401,11 @@ def _reasons(facts: Facts, class_: str, kind: Kind | None, why: Text | None) -> 
         return (*strongest, *(labelled(word(c.name), word(c.status)) for c in facts.controls))
     lines = [describe(test) for test in ran[:4]]
     if signs := [test.log10_p_signs for test in ran[:4] if test.log10_p_signs is not None]:
-        lines.append(
-            Text(
-                "signs of the same weights agree too (log10 p {p:.1f} corrected): claims about weights in place rest on both",
-                p=max(signs),
-            )
+        said = Text(
+            "signs of the same weights agree too (log10 p {p:.1f} corrected): claims about weights in place rest on both",
+            p=max(signs),
         )
+        lines.append(said)
     if facts.origin is not None:
         lines += facts.origin.reasons
     if facts.function is not None and facts.function.same:

@@ -110,9 +110,7 @@ class Score:
 
     value: float
     chance: Chance | None = None  # the null of the pair itself, where there is one
-    details: Mapping[str, float] = field(
-        default_factory=dict
-    )  # further figures: a biased estimator, the best layers, …
+    details: Mapping[str, float] = field(default_factory=dict)  # further figures: a biased estimator, the best layers
     layers: Mapping[int, int] = field(default_factory=dict)  # of methods that localise: layer of B to layer of A
     notes: tuple[Text, ...] = ()  # what a reader must know of this pair
 

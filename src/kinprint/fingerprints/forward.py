@@ -93,17 +93,15 @@ class Runner:
     def _loaded(self, cut: Sequence[Prompt]) -> Iterator[Any]:
         with _quiet():
             module = self._load()
-        longest, largest = max(len(prompt.ids) for prompt in cut), max(max(prompt.ids) for prompt in cut)
+        name, longest, largest = self.label, max(len(one.ids) for one in cut), max(max(one.ids) for one in cut)
         rows = module.get_input_embeddings().weight.shape[0]
         if largest >= rows:
             raise DegenerateInput(
-                "{name}: its tokenizer uses number {n}, its embedding has {m} rows", name=self.label, n=largest, m=rows
+                "{name}: its tokenizer uses number {n}, its embedding has {m} rows", name=name, n=largest, m=rows
             )
-        limit = getattr(module.config.get_text_config(), "max_position_embeddings", None)
-        if isinstance(limit, int) and longest > limit:
-            raise DegenerateInput(
-                "{name}: a prompt has {n} tokens: expected at most {m}", name=self.label, n=longest, m=limit
-            )
+        most = getattr(module.config.get_text_config(), "max_position_embeddings", None)
+        if isinstance(most, int) and longest > most:
+            raise DegenerateInput("{name}: a prompt has {n} tokens: expected at most {m}", name=name, n=longest, m=most)
         yield module
 
     def _load(self) -> Any:
@@ -123,9 +121,9 @@ class Runner:
             ) from error
         missing = [name for name in info["missing_keys"] if "pooler" not in name]
         if missing:  # transformers would fill them with random numbers
-            n, example = len(missing), min(missing)
+            n, one = len(missing), min(missing)
             raise DegenerateInput(
-                "{name}: {n} weights are missing, such as {example}", name=model.label, n=n, example=example
+                "{name}: {n} weights are missing, such as {example}", name=model.label, n=n, example=one
             )
         if module.config.is_encoder_decoder:
             raise DegenerateInput("{name} has an encoder and a decoder: expected one stack of layers", name=model.label)
@@ -159,16 +157,15 @@ class Runner:
                     tensor = self._torch.tensor
                     module(input_ids=tensor(ids), attention_mask=tensor(mask), use_cache=False)
         except _FAILURES as error:
-            raise DegenerateInput(
-                "{name} cannot be run on text: {why}", name=self.label, why=_first_line(error)
-            ) from error
+            why = _first_line(error)
+            raise DegenerateInput("{name} cannot be run on text: {why}", name=self.label, why=why) from error
         finally:
             for hook in hooks:
                 hook.remove()
-        for name, rows in kept.items():
+        for at, rows in kept.items():
             if not all(np.isfinite(part).all() for part in rows):
                 raise DegenerateInput(
-                    "{name}: layer {layer} gives values that are not finite", name=self.label, layer=name
+                    "{name}: layer {layer} gives values that are not finite", name=self.label, layer=at
                 )
         return kept
 

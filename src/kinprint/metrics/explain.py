@@ -36,15 +36,13 @@ def cosine_if_independent(cv_a: float, cv_b: float, *, sign: float = 1.0) -> flo
 
 
 def cosine_identity(a: ArrayLike, b: ArrayLike) -> CosineIdentity:
-    """Decompose the cosine of `a` and `b`.
-
-    With means ā, b̄ and population deviations σ: a·b/d = āb̄ + rσ_aσ_b and ‖a‖²/d = ā² + σ_a². Dividing numerator and
-    denominator by |āb̄|, with CV = σ/|mean| ≥ 0 and s = sign(āb̄)::
-
-        cos = (s + r·CV_a·CV_b) / √((1 + CV_a²)(1 + CV_b²))
-
-    For positive vectors (norm scales) it is nearly a function of the two CVs alone.
-    """
+    """Decompose the cosine of `a` and `b`."""
+    # With means ā, b̄ and population deviations σ: a·b/d = āb̄ + rσ_aσ_b and ‖a‖²/d = ā² + σ_a². Dividing numerator and
+    # denominator by |āb̄|, with CV = σ/|mean| ≥ 0 and s = sign(āb̄):
+    #
+    #     cos = (s + r·CV_a·CV_b) / √((1 + CV_a²)(1 + CV_b²))
+    #
+    # For positive vectors (norm scales) it is nearly a function of the two CVs alone.
     left, right = validate(a, b, metric="cosine_identity", kinds=("vector", "matrix"))
     return cosine_identities(left[None], right[None])[0]
 
@@ -92,9 +90,8 @@ def _identity(r: float | None, observed: float, means: list[float], stds: list[f
                 least=1 / MAX_CV,
             )
             return CosineIdentity(r, None, None, None, observed, None, reason)
-    cv_a, cv_b = (
-        0.0 if r is None and std < 1e-11 * abs(m) else std / abs(m) for m, std in zip(means, stds, strict=True)
-    )
+    pairs = zip(map(abs, means), stds, strict=True)
+    cv_a, cv_b = (0.0 if r is None and std < 1e-11 * mean else std / mean for mean, std in pairs)
     independent = cosine_if_independent(cv_a, cv_b, sign=means[0] * means[1])
     predicted = independent + (r or 0.0) * cv_a * cv_b * abs(independent)
     return CosineIdentity(r, cv_a, cv_b, predicted, observed, independent)

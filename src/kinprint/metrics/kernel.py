@@ -17,9 +17,8 @@ def _centred_columns(X: FloatArray, side: str, metric: str) -> FloatArray:
     means = scaled.mean(axis=0)
     centred = scaled - means
     if float(np.linalg.norm(centred)) <= NEAR_CONSTANT * float(np.linalg.norm(means)):
-        raise DegenerateInput(
-            "{metric}: all rows of {side} are equal: expected rows that vary", metric=metric, side=side
-        )
+        of = {"metric": metric, "side": side}
+        raise DegenerateInput("{metric}: all rows of {side} are equal: expected rows that vary", **of)
     return safely_scaled(centred)
 
 

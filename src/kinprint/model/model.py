@@ -210,9 +210,8 @@ def _multiply_factors(checkpoint: Checkpoint, naming: Naming) -> tuple[Checkpoin
     tried = name_tensors(checkpoint.config, whole.shapes())
     width = residual_width(tried, checkpoint.config)
     fits, unknown = {part.name for part in tried.tensors if width in part.shape}, set(naming.unmapped)
-    pairs = {
-        name: pair for name, pair in pairs.items() if name in fits and (unknown.issuperset(pair) or not tried.guessed)
-    }
+    pairs = {name: pair for name, pair in pairs.items() if unknown.issuperset(pair) or not tried.guessed}
+    pairs = {name: pair for name, pair in pairs.items() if name in fits}
     if not pairs:
         return checkpoint, naming
     note = Text("{n} matrices are stored as two factors each, and multiplied when read", n=len(pairs))

@@ -43,10 +43,8 @@ def _tokenizers(
         return TokenizerDifference(OK, unread, identical_files=True)
     left, needed = session.remaining_bytes, sum(file.size for file in files)
     if left is not None and needed > left * share:
-        sizes = {"needed": needed, "share": share, "left": left}
-        reason = Text(
-            "the two files have {needed} bytes, more than {share:.0%} of the budget left ({left} bytes)", **sizes
-        )
+        x = {"needed": needed, "share": share, "left": left}
+        reason = Text("the two files have {needed} bytes, more than {share:.0%} of the budget left ({left} bytes)", **x)
         return TokenizerDifference(NOT_COMPARABLE, reason)
     parsed = session.map(_read, list(zip(models, files, strict=True)))
     if (reason := _lacking(parsed)) is not None:

@@ -52,11 +52,9 @@ def token_key(text: str) -> int:
 def sample_tokens(
     vocabulary: Mapping[str, int], rows: int, count: int, *, shared: Keys | None = None, rare: bool = False
 ) -> TokenSample:
-    """Choose up to `count` tokens that have a row in the embedding, and if given one of the `shared` keys.
-
-    `rare`: only from the later half of the vocabulary. Merges are learnt most frequent first, so late ids are rare tokens, which
-    training moves least (the choice of HuRef).
-    """
+    """Choose up to `count` tokens that have a row in the embedding, and if given one of the `shared` keys."""
+    # `rare`: only from the later half of the vocabulary. Merges are learnt most frequent first, so late ids are rare tokens, which
+    # training moves least (the choice of HuRef).
     usable = [(token_key(text), number) for text, number in vocabulary.items() if 0 <= number < rows]
     keys = np.array([key for key, _ in usable], dtype=np.uint64)
     ids = np.array([number for _, number in usable], dtype=np.intp)

@@ -99,9 +99,8 @@ class Weights(ABC):
 
     def _finite(self, part: RoleTensor, values: Matrix) -> Matrix:
         if not np.isfinite(values).all():
-            raise DegenerateInput(
-                "{model}: {tensor} holds values that are not finite", model=self.label, tensor=part.name
-            )
+            name = part.name
+            raise DegenerateInput("{model}: {tensor} holds values that are not finite", model=self.label, tensor=name)
         return values
 
     def norm(self, role: Role, layer: int | None = None) -> FloatArray:

@@ -31,16 +31,12 @@ def upgrade(data: Any) -> None:
     if isinstance(data.get("p_method"), str):
         data |= _method(data["p_method"])
     if isinstance(data.get("sentence"), str) and isinstance(data.get("kind"), str):
-        known = (name for (kind, said), name in _VARIANTS.items() if kind == data["kind"] and said in data["sentence"])
-        data["variant"] = next(known, None)
+        kinds = [(said, name) for (kind, said), name in _VARIANTS.items() if kind == data["kind"]]
+        data["variant"] = next((name for said, name in kinds if said in data["sentence"]), None)
     if "edit" in data and isinstance(data.get("reasons"), list):
-        data["direction"] = _direction(data["edit"], list(map(str, data["reasons"])))
-
-
-def _direction(edit: object, reasons: list[str]) -> str | None:
-    if edit not in _DIRECTED or any(_BOTH in reason for reason in reasons):
-        return None
-    return "backward" if _BACKWARDS in reasons else "forward"
+        reasons = list(map(str, data["reasons"]))
+        known = data["edit"] in _DIRECTED and not any(_BOTH in reason for reason in reasons)
+        data["direction"] = ("backward" if _BACKWARDS in reasons else "forward") if known else None
 
 
 def without_text_data(data: Any) -> Any:

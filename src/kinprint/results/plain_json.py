@@ -178,9 +178,8 @@ def _english(data: Any) -> Text:
 def _with_data(text: Any, data: Any) -> Any:
     """Make texts from their data; the English beside the data must be what they say."""
     if isinstance(text, list) and isinstance(data, list):
-        return tuple(
-            _english(one) if two is None else _with_data(one, two) for one, two in zip(text, data, strict=True)
-        )
+        pairs = zip(text, data, strict=True)
+        return tuple(_english(one) if two is None else _with_data(one, two) for one, two in pairs)
     made = text_from_data(data)
     if made != text:
         raise ValueError(f"the text {text!r:.80} and its data, {str(made)!r:.80}, disagree")

@@ -140,9 +140,8 @@ def _of(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
     if "$ref" in schema:
         return {"anyOf": [schema, {"type": "null"}]}
-    return {**schema, "type": [schema["type"], "null"]} | (
-        {"enum": [*schema["enum"], None]} if "enum" in schema else {}
-    )
+    listed = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
+    return {**schema, "type": [schema["type"], "null"], **listed}
 
 
 def _object(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:

@@ -58,8 +58,6 @@ class RangeCache:
         self._written = 0
         self._lock = threading.Lock()
 
-    # -- ranges -------------------------------------------------------------------------------------------------------
-
     def read_into(self, key: str, span: ByteRange, buffer: memoryview) -> bool:
         """Fill `buffer` from stored ranges if they cover `span` wholly. A damaged range is deleted and not used."""
         folder = self._folder(key)
@@ -87,8 +85,6 @@ class RangeCache:
             self._written += _HEAD + len(span)
         self.settle(max(self.cap_bytes // 10, 1 << 20))
 
-    # -- facts about a file -------------------------------------------------------------------------------------------
-
     def about(self, key: str) -> dict[str, object] | None:
         """Return what was noted about a file when its first range was stored."""
         try:
@@ -109,8 +105,6 @@ class RangeCache:
         """Drop all that is kept of one file."""
         with suppress(OSError):  # what cannot be deleted is not used either: its key or its checksum will not match
             _empty(self._folder(key))
-
-    # -- housekeeping -------------------------------------------------------------------------------------------------
 
     def files(self) -> list[CachedFile]:
         """List what is kept, most recently used first."""
@@ -159,8 +153,6 @@ class RangeCache:
             said = f"cache {self.root}: cannot be cleared: {error.strerror}"
             raise StorageError(said, hint="check who owns the folder, or delete it by hand") from error
         return freed
-
-    # -- inside -------------------------------------------------------------------------------------------------------
 
     def _folder(self, key: str) -> Path:
         return self._base / key[:2] / key

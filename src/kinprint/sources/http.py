@@ -83,8 +83,6 @@ class HttpClient:
         self._thread = threading.local()  # a thread has one request at a time
         self._proxies = urllib.request.getproxies()
 
-    # -- one exchange -------------------------------------------------------------------------------------------------
-
     def send(self, url: str, *, begun_at: str, span: ByteRange | None = None) -> Response:
         """Send one request, without following redirects. The body is left unread.
 
@@ -212,8 +210,6 @@ class HttpClient:
                 self._managers[at].pool_classes_by_scheme = POOLS
             return self._managers[at]
 
-    # -- retries ------------------------------------------------------------------------------------------------------
-
     def retrying(self, label: str, attempt: Callable[[], T]) -> T:
         """Run `attempt` until it succeeds, fails for good, or tries, time or the run's retries are used up."""
         why, number, settings = "", 0, self.settings
@@ -244,8 +240,6 @@ class HttpClient:
         kept = "; ranges already read are kept in the cache" if self.settings.range_cache else ""
         said = Text("{label}: gave up after {n} attempts; the last failed with: {why}", label=label, n=number, why=why)
         raise TransferError(said, hint=f"check the connection and try again{kept}")
-
-    # -- redirects and whole small bodies -----------------------------------------------------------------------------
 
     def follow(
         self, url: str, label: str, learn: Callable[[Response], None], *, begun_at: str, span: ByteRange | None = None
@@ -314,10 +308,8 @@ class HttpClient:
         return bytes(body)
 
     def check_pace(self, reply: Response, began: float, count: int, latest: int) -> None:
-        """Give up on a body that drips, which no timeout between two packets would notice, or that nobody waits for.
-
-        `count` bytes have come since it `began`, the `latest` just now.
-        """
+        """Give up on a body that drips, which no timeout between two packets would notice, or that nobody waits for."""
+        # `count` bytes have come since it `began`, the `latest` just now.
         elapsed, due = self.clock() - began, self.due
         due.came(latest)
         drips = elapsed > self.settings.read_timeout_s and count < elapsed * _SLOWEST

@@ -82,8 +82,6 @@ class Session(AbstractContextManager["Session"]):
         self._coordinators = DaemonPool(8)
         self.ledger = ledger  # of what is opened from now on
 
-    # -- opening ------------------------------------------------------------------------------------------------------
-
     @contextmanager
     def recording(self, ledger: Ledger) -> Iterator[None]:
         """Enter what is opened inside this context in `ledger`: one comparison of many in a session."""
@@ -161,8 +159,6 @@ class Session(AbstractContextManager["Session"]):
             said = f"no model here has a file called {missing[0]!r}"
             raise BadSelection(said, hint="see kinprint inspect for the files")
 
-    # -- budget -------------------------------------------------------------------------------------------------------
-
     @property
     def remaining_bytes(self) -> int | None:
         """Bytes that the budget still allows, or None without a budget."""
@@ -232,7 +228,10 @@ class Session(AbstractContextManager["Session"]):
         self._results(futures)
 
     def _work_off(self, requests: Sequence[Request]) -> None:
-        pieces = [(*request, at, end) for request in requests for at, end in _pieces(*request)]
+        pieces = []
+        for source, span, sink in requests:  # what only has to be copied is one piece
+            step = PIECE_BYTES if sink.works else max(1, len(span))
+            pieces += [(source, span, sink, at, min(len(span), at + step)) for at in range(0, len(span), step)]
         work = iter(enumerate(pieces))  # each thread takes the next
         failures: list[tuple[int, KinprintError]] = []
 
@@ -263,8 +262,6 @@ class Session(AbstractContextManager["Session"]):
         budget, left = format_size(self.budget_bytes or 0), format_size(self.remaining_bytes or 0)
         said = Text("{what}, but the budget of {budget} has only {left} left", what=what, budget=budget, left=left)
         return BudgetExceeded(said, hint="give a larger --budget")
-
-    # -- threads ------------------------------------------------------------------------------------------------------
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Apply `function` to all items at once; the first failure cancels what has not started and is raised."""
@@ -313,13 +310,6 @@ class Session(AbstractContextManager["Session"]):
         if kind is not None:
             self._stop.set()
         self.close()
-
-
-def _pieces(_source: Source, span: ByteRange, sink: Sink) -> Iterator[tuple[int, int]]:
-    """Yield where the pieces of a range begin and end; one that only has to be copied is one piece."""
-    step = PIECE_BYTES if sink.works else max(1, len(span))
-    for at in range(0, len(span), step):
-        yield at, min(len(span), at + step)
 
 
 def _read_piece(source: Source, span: ByteRange, sink: Sink, at: int, end: int) -> None:

@@ -89,9 +89,8 @@ def _check_endpoint(endpoint: str) -> None:
 def _seconds(text: str) -> float:
     if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text.strip()) and float(text) > 0.0:
         return float(text)
-    raise BadSetting(
-        f"KINPRINT_DEADLINE is {text[:40]!r}: expected seconds, such as 90", hint="correct it, or unset it"
-    )
+    said = f"KINPRINT_DEADLINE is {text[:40]!r}: expected seconds, such as 90"
+    raise BadSetting(said, hint="correct it, or unset it")
 
 
 def _cache_size(text: str) -> int:

@@ -7,13 +7,12 @@ closed form wherever one exists.
 
 from kinprint.results.measurements import NullResult
 from kinprint.stats.joint import block_nulls, joint_blocks, joint_independent, joint_tail, rows_taken
-from kinprint.stats.layer_grid import RowGrid, row_grid
 from kinprint.stats.moments import check_range
 from kinprint.stats.montecarlo import draw_columns
 from kinprint.stats.nulls import KINDS, null_for, null_from_draws
 from kinprint.stats.shared import PermutationNulls
 
 __all__ = [
-    "KINDS", "NullResult", "PermutationNulls", "RowGrid", "block_nulls", "check_range", "draw_columns", "joint_blocks",
-    "joint_independent", "joint_tail", "null_for", "null_from_draws", "row_grid", "rows_taken",
+    "KINDS", "NullResult", "PermutationNulls", "block_nulls", "check_range", "draw_columns", "joint_blocks",
+    "joint_independent", "joint_tail", "null_for", "null_from_draws", "rows_taken",
 ]  # fmt: skip

@@ -100,7 +100,8 @@ def dot_nulls(
         left, right = left[varying], right[varying]
     right = right if side > 0 else -right
     draws = ask.draws or affordable(DOT_DRAWS, montecarlo.dot_cost(*A.shape[1:]))
-    upper = [side * one for one in z], [_upper(moments[k], side) for k in varying]
+    turned = [replace(one, skewness=side * one.skewness if one.skewness is not None else None) for one in moments]
+    upper = [side * one for one in z], [turned[k] for k in varying]  # moments of side·T
     tails = each_log10_p_dot(*upper, left, right, floor=log10_p_monte_carlo(0, draws), bound=ask.bound)
     for place, (k, known_tail) in enumerate(zip(varying, tails, strict=True)):
         if known_tail is not None:
@@ -131,11 +132,6 @@ def moments_null(moments: Moments, kind: str, *, rows: int, tail: str = "greater
         fourth=moments.fourth,
         reach=moments.reach,
     )
-
-
-def _upper(moments: Moments, side: float) -> Moments:
-    """Return the moments of side·T."""
-    return moments if side > 0 or moments.skewness is None else replace(moments, skewness=-moments.skewness)
 
 
 def _known_moments(A: FloatArray, B: FloatArray, means: FloatArray, known: Sequence[NullResult]) -> list[Moments]:

@@ -56,14 +56,12 @@ class FixedPoints:
 
 
 def fixed_points(A: ArrayLike, B: ArrayLike, *, block: int = 1024, centre: bool = False) -> FixedPoints:
-    """Count the rows whose nearest row of the other side is at the same place; log10 p = log10 1/count! (see the module).
-
-    A and B are (m, d); `block` rows of either side are multiplied at a time; `centre` takes correlations in place of cosines. The
-    count is the mean of those from A's side and from B's, rounded down; for counts of 0 and 1 p is 1. A row of length zero (or
-    constant, if centred) has no nearest row and is nobody's. Two cosines closer than the largest rounding error that products of
-    this width can have, d·eps, count as equal: the answer must not depend on the order in which a processor adds. Large problems
-    are done in float32 and again in float64 for the rows that leaves in doubt.
-    """
+    """Count the rows whose nearest row of the other side is at the same place; log10 p = log10 1/count! (see the module)."""
+    # A and B are (m, d); `block` rows of either side are multiplied at a time; `centre` takes correlations in place of cosines. The
+    # count is the mean of those from A's side and from B's, rounded down; for counts of 0 and 1 p is 1. A row of length zero (or
+    # constant, if centred) has no nearest row and is nobody's. Two cosines closer than the largest rounding error that products of
+    # this width can have, d·eps, count as equal: the answer must not depend on the order in which a processor adds. Large problems
+    # are done in float32 and again in float64 for the rows that leaves in doubt.
     left, right = _checked(A, "a"), _checked(B, "b")
     if left.shape != right.shape:
         raise DegenerateInput(f"fixed points: expected equal shapes, got {left.shape} and {right.shape}")
@@ -171,14 +169,12 @@ def log10_p_total(total: int, sizes: Sequence[int]) -> float:
 
 @lru_cache(maxsize=1024)  # controls, power and tests ask for the same
 def _log10_p_total(total: int, sizes: tuple[int, ...]) -> float:
-    """Return log10 of the smallest of these bounds on P(F ≥ k), F = Σ F_l over L layers of m_l rows, k = `total`.
-
-    1. E[C(F, j)] ≤ Lʲ/j!, so by Markov's inequality P(F ≥ k) ≤ E[C(F, j)]/C(k, j) ≤ Lʲ(k−j)!/k! for any j ≤ k. The best
-       is j = k − L; for one layer it is 1/k!. No Chernoff bound e^{Lx}/(1+x)^k is smaller: it is an average of these.
-    2. E[(1+x)^F] = Π_l E Σ_j xʲ C(F_l, j) ≤ Π_l T_l(x), T_l(x) = Σ_{j ≤ m_l} xʲ/j!, because no more than m_l rows can be
-       fixed. So P(F ≥ k) ≤ Π T_l(x)/(1+x)^k for any x > 0, smaller than the first once most rows are fixed.
-    3. All rows fixed: Π 1/m_l!, the limit of the second. No p-value is below it.
-    """
+    """Return log10 of the smallest of these bounds on P(F ≥ k), F = Σ F_l over L layers of m_l rows, k = `total`."""
+    # 1. E[C(F, j)] ≤ Lʲ/j!, so by Markov's inequality P(F ≥ k) ≤ E[C(F, j)]/C(k, j) ≤ Lʲ(k−j)!/k! for any j ≤ k. The best
+    #    is j = k − L; for one layer it is 1/k!. No Chernoff bound e^{Lx}/(1+x)^k is smaller: it is an average of these.
+    # 2. E[(1+x)^F] = Π_l E Σ_j xʲ C(F_l, j) ≤ Π_l T_l(x), T_l(x) = Σ_{j ≤ m_l} xʲ/j!, because no more than m_l rows can be
+    #    fixed. So P(F ≥ k) ≤ Π T_l(x)/(1+x)^k for any x > 0, smaller than the first once most rows are fixed.
+    # 3. All rows fixed: Π 1/m_l!, the limit of the second. No p-value is below it.
     layers = Counter(size for size in sizes if size > 0)
     most = sum(size * times for size, times in layers.items())
     if not 0 <= total <= most:

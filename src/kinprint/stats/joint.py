@@ -64,14 +64,12 @@ def _joint_tail(blocks: Sequence[tuple[FloatArray, FloatArray]], seed: int) -> N
 def joint_blocks(
     blocks: Sequence[tuple[FloatArray, FloatArray]], *, seed: int = 0, draws: int | None = None, bound: bool = True
 ) -> NullResult:
-    """Test all blocks at once: T = mean of their correlations, ONE permutation of the last axis for all.
-
-    Each block is (m, d) on either side, d being the same for all. A block's correlation is that of its flattened values, so
-    blocks of vectors (m = 1) give the joint norm test and blocks of row slices the same for matrices. Var T holds all
-    the covariances between layers, because the Gram matrices are those of the whole stack: for vectors it is
-    Σ_lm (a_l·a_m)(b_l·b_m) / (L²(d−1)). Treating layers as independent would be wrong. `bound` False spares the Chernoff
-    bound, which is costly for many rows.
-    """
+    """Test all blocks at once: T = mean of their correlations, ONE permutation of the last axis for all."""
+    # Each block is (m, d) on either side, d being the same for all. A block's correlation is that of its flattened values, so
+    # blocks of vectors (m = 1) give the joint norm test and blocks of row slices the same for matrices. Var T holds all
+    # the covariances between layers, because the Gram matrices are those of the whole stack: for vectors it is
+    # Σ_lm (a_l·a_m)(b_l·b_m) / (L²(d−1)). Treating layers as independent would be wrong. `bound` False spares the Chernoff
+    # bound, which is costly for many rows.
     if not blocks:
         raise DegenerateInput("joint: no block to test")
     left, right = [], []

@@ -38,18 +38,16 @@ def u_centred(K: FloatArray) -> FloatArray:
 
 
 def cka_moments(K: FloatArray, L: FloatArray) -> Moments:
-    """Return the moments of ⟨K, PLPᵀ⟩/(‖K‖‖L‖) for centred Gram matrices.
-
-    These are the moments of the RV coefficient by Kazi-Aoual, Hitier, Sabatier & Lebreton (1995). With
-    β = (tr K)²/tr K² and
-    τ = (n−1)/((n−3)(n−1−β)) · [n(n+1) ΣK_ii²/tr K² − (n−1)(β+2)]::
-
-        E   = √(β_K β_L)/(n−1)
-        Var = 2(n−1−β_K)(n−1−β_L)/((n+1)(n−1)²(n−2)) · [1 + (n−3)/(2n(n−1)) τ_K τ_L]
-
-    The brackets are written out below so that β = n−1 (orthogonal rows, where the variance is zero) does not divide
-    by zero.
-    """
+    """Return the moments of ⟨K, PLPᵀ⟩/(‖K‖‖L‖) for centred Gram matrices."""
+    # These are the moments of the RV coefficient by Kazi-Aoual, Hitier, Sabatier & Lebreton (1995). With
+    # β = (tr K)²/tr K² and
+    # τ = (n−1)/((n−3)(n−1−β)) · [n(n+1) ΣK_ii²/tr K² − (n−1)(β+2)]:
+    #
+    #     E   = √(β_K β_L)/(n−1)
+    #     Var = 2(n−1−β_K)(n−1−β_L)/((n+1)(n−1)²(n−2)) · [1 + (n−3)/(2n(n−1)) τ_K τ_L]
+    #
+    # The brackets are written out below so that β = n−1 (orthogonal rows, where the variance is zero) does not divide
+    # by zero.
     n = K.shape[0]
     (beta_k, excess_k), (beta_l, excess_l) = (_beta_and_excess(G) for G in (K, L))
     mean = math.sqrt(beta_k * beta_l) / (n - 1)

@@ -111,14 +111,12 @@ def pairs_at_once(rows: int, units: int, entries: int) -> int:
 def each_dot_moments(
     A: FloatArray, B: FloatArray, *, shape: bool = True, max_flops: float = MAX_FLOPS
 ) -> list[Moments]:
-    """Return the exact moments of T = Σ_i a_i · (b_i∘π) for each of several pairs of stacks, (pairs, m, d).
-
-    Mean: each A_ij meets each B_ik with probability 1/d, so E T = Σ_i (Σ_j A_ij)(Σ_k B_ik)/d.
-    Variance: centring the rows changes T by a constant. For centred rows Cov(B_iπ(j), B_lπ(j')) is
-    (b_i·b_l)/d · (δ_jj' − 1/d)·d/(d−1); summed against A it gives Var T = ⟨G_A, G_B⟩/(d−1), with G the m×m Gram
-    matrices of the centred rows. For one row that is Var r = 1/(d−1) (Pitman 1937).
-    Shape: see `shape_from_powers`; skipped for stacks that would cost more than `max_flops`.
-    """
+    """Return the exact moments of T = Σ_i a_i · (b_i∘π) for each of several pairs of stacks, (pairs, m, d)."""
+    # Mean: each A_ij meets each B_ik with probability 1/d, so E T = Σ_i (Σ_j A_ij)(Σ_k B_ik)/d.
+    # Variance: centring the rows changes T by a constant. For centred rows Cov(B_iπ(j), B_lπ(j')) is
+    # (b_i·b_l)/d · (δ_jj' − 1/d)·d/(d−1); summed against A it gives Var T = ⟨G_A, G_B⟩/(d−1), with G the m×m Gram
+    # matrices of the centred rows. For one row that is Var r = 1/(d−1) (Pitman 1937).
+    # Shape: see `shape_from_powers`; skipped for stacks that would cost more than `max_flops`.
     return centred_dot_moments(centred_rows(A), centred_rows(B), dot_means(A, B), shape=shape, max_flops=max_flops)
 
 
@@ -170,19 +168,17 @@ def _shaped(
 
 
 def shape_from_powers(powers: Powers, variance: FloatArray | float, d: int) -> tuple[FloatArray, FloatArray]:
-    """Return skewness and excess kurtosis of Σ_j C_jπ(j) for a doubly centred d×d matrix C.
-
-    Expand T³ and T⁴ over the patterns of coinciding rows. Distinct indices are summed by inclusion and exclusion over
-    set partitions; every term with an index standing alone vanishes, because rows and columns of C sum to zero. With
-    s3 = ΣC³, s4 = ΣC⁴, q = (ΣC²)², R = Σ_j(Σ_k C²)², K = Σ_k(Σ_j C²)², F = tr((CCᵀ)²) what remains is::
-
-        E T³ = d·s3 / ((d−1)(d−2))
-        E T⁴ = s4/d + [4·s4 + 3(q − R − K + s4)] / d(d−1) + 6(4·s4 + q − 2R − 2K) / d(d−1)(d−2)
-               + (36·s4 − 18R − 18K + 3q + 6F) / d(d−1)(d−2)(d−3)
-
-    For one row C_jk = a_j·b_k and the sums factorise into the skewness and kurtosis of a and of b, as in Pitman (1937):
-    about γ_a·γ_b/√d and κ_a·κ_b/d.
-    """
+    """Return skewness and excess kurtosis of Σ_j C_jπ(j) for a doubly centred d×d matrix C."""
+    # Expand T³ and T⁴ over the patterns of coinciding rows. Distinct indices are summed by inclusion and exclusion over
+    # set partitions; every term with an index standing alone vanishes, because rows and columns of C sum to zero. With
+    # s3 = ΣC³, s4 = ΣC⁴, q = (ΣC²)², R = Σ_j(Σ_k C²)², K = Σ_k(Σ_j C²)², F = tr((CCᵀ)²) what remains is:
+    #
+    #     E T³ = d·s3 / ((d−1)(d−2))
+    #     E T⁴ = s4/d + [4·s4 + 3(q − R − K + s4)] / d(d−1) + 6(4·s4 + q − 2R − 2K) / d(d−1)(d−2)
+    #            + (36·s4 − 18R − 18K + 3q + 6F) / d(d−1)(d−2)(d−3)
+    #
+    # For one row C_jk = a_j·b_k and the sums factorise into the skewness and kurtosis of a and of b, as in Pitman (1937):
+    # about γ_a·γ_b/√d and κ_a·κ_b/d.
     s4, r, k, f = powers.fourths, powers.rows, powers.columns, powers.cycles
     q = (variance * (d - 1)) ** 2
     third = powers.cubes * d / ((d - 1) * (d - 2))

@@ -55,9 +55,8 @@ def null_for(
         raise ValueError(f"unknown kind of null {kind!r}: expected one of {', '.join(KINDS)}")
     left, right = np.asarray(A), np.asarray(B)
     if left.ndim not in (1, 2) or left.size == 0 or right.ndim != left.ndim:
-        raise DegenerateInput(
-            f"null {kind}: expected two non-empty vectors or matrices, got {left.shape}, {right.shape}"
-        )
+        shapes = f"{left.shape}, {right.shape}"
+        raise DegenerateInput(f"null {kind}: expected two non-empty vectors or matrices, got {shapes}")
     for side, values in (("a", left), ("b", right)):
         check_finite(values, Text("null {kind}", kind=kind), side)
     if not kind.startswith("cka") and left.shape != right.shape:
@@ -128,12 +127,7 @@ def null_from_draws(ask: NullRequest, values: FloatArray, n: int) -> NullResult:
     return replace(base, sd=sd, z=beyond / sd, log10_p=log10_p, p_method=PMethod.MONTE_CARLO)
 
 
-def _gaps(a: FloatArray, b: FloatArray) -> FloatArray:
-    np.subtract(b, a, out=b)
-    return np.abs(b, out=b)
-
-
-_abs_null = _cost(costs.abs_cost_moments, _gaps)
+_abs_null = _cost(costs.abs_cost_moments, lambda a, b: np.abs(np.subtract(b, a, out=b), out=b))
 
 
 def _ulp(A: NDArray[Any], B: NDArray[Any], ask: NullRequest) -> NullResult:

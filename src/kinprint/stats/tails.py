@@ -70,13 +70,11 @@ def least_log10_p(units: int) -> float:
 
 
 def tail_correction(z: float, moments: Moments) -> float:
-    """Return how much heavier than normal, in ln p, the upper tail may be at z: Cramér's series with a bound on its rest.
-
-    γz³/6 + κz⁴/24 are its first terms, taken only where they are positive. Of the rest, the n-th term is about
-    (1/d)·Σ_jk (z·C_jk/sd)ⁿ/n! ≤ F·zⁿMⁿ⁻⁴/n! with F = `Moments.fourth` and M = `Moments.reach`, so that all terms from the
-    fifth on sum to at most F/M⁴ · (eˣ − 1 − x − … − x⁴/24), x = zM. Neither F nor M can be small because of a
-    cancellation: a light-tailed body and a few outliers may have κ = 0, yet M gives the outliers away.
-    """
+    """Return how much heavier than normal, in ln p, the upper tail may be at z: Cramér's series with a bound on its rest."""
+    # γz³/6 + κz⁴/24 are its first terms, taken only where they are positive. Of the rest, the n-th term is about
+    # (1/d)·Σ_jk (z·C_jk/sd)ⁿ/n! ≤ F·zⁿMⁿ⁻⁴/n! with F = `Moments.fourth` and M = `Moments.reach`, so that all terms from the
+    # fifth on sum to at most F/M⁴ · (eˣ − 1 − x − … − x⁴/24), x = zM. Neither F nor M can be small because of a
+    # cancellation: a light-tailed body and a few outliers may have κ = 0, yet M gives the outliers away.
     assert moments.skewness is not None
     assert moments.excess_kurtosis is not None
     assert moments.fourth is not None
@@ -141,20 +139,18 @@ def _corrected(z: float, moments: Moments) -> float:
 
 
 def each_log10_p_chernoff(A: FloatArray, B: FloatArray, t: FloatArray) -> FloatArray:
-    """Return log10 of a rigorous bound on P(T ≥ t), T = Σ_i a_i·(b_i∘π), for each pair of row-centred stacks, (pairs, m, d).
-
-    A permuted sequence is negatively associated (Joag-Dev & Proschan 1983): the expectation of a product of functions
-    of different elements, all rising or all falling, is at most the product of the expectations. For one row of unit
-    vectors, splitting the sum by the sign of a_j and applying Cauchy-Schwarz to the two halves gives for every θ ≥ 0::
-
-        ln E exp(θ a·(b∘π)) ≤ ½ Σ_j φ(2θa_j),   φ(u) = ln (1/d) Σ_k exp(u·b_k)
-
-    φ is convex, and so is exp: chords between knots lie above, so a few knots replace all a_j and b_k and the bound still
-    holds. Rows combine by Jensen's inequality, exp of a weighted mean being at most the weighted mean of exps, with the
-    weights ‖a_i‖‖b_i‖. Then P(T ≥ t) ≤ exp(−θt)·E exp(θT); any θ is valid and the best of a grid is taken. For one row
-    of Gaussian values the exponent is half that of the normal tail. Either side may stand for a: that with the larger fourth
-    powers does, whichever was given first. Measured on log-normal rows: the smaller bound in 9 of 10, by a fifth of the exponent.
-    """
+    """Return log10 of a rigorous bound on P(T ≥ t), T = Σ_i a_i·(b_i∘π), for each pair of row-centred stacks, (pairs, m, d)."""
+    # A permuted sequence is negatively associated (Joag-Dev & Proschan 1983): the expectation of a product of functions
+    # of different elements, all rising or all falling, is at most the product of the expectations. For one row of unit
+    # vectors, splitting the sum by the sign of a_j and applying Cauchy-Schwarz to the two halves gives for every θ ≥ 0:
+    #
+    #     ln E exp(θ a·(b∘π)) ≤ ½ Σ_j φ(2θa_j),   φ(u) = ln (1/d) Σ_k exp(u·b_k)
+    #
+    # φ is convex, and so is exp: chords between knots lie above, so a few knots replace all a_j and b_k and the bound still
+    # holds. Rows combine by Jensen's inequality, exp of a weighted mean being at most the weighted mean of exps, with the
+    # weights ‖a_i‖‖b_i‖. Then P(T ≥ t) ≤ exp(−θt)·E exp(θT); any θ is valid and the best of a grid is taken. For one row
+    # of Gaussian values the exponent is half that of the normal tail. Either side may stand for a: that with the larger fourth
+    # powers does, whichever was given first. Measured on log-normal rows: the smaller bound in 9 of 10, by a fifth of the exponent.
     pairs, m, d = A.shape
     norms_a, norms_b = np.linalg.norm(A, axis=2), np.linalg.norm(B, axis=2)
     weights = norms_a * norms_b
@@ -257,12 +253,10 @@ def _knots(values: FloatArray) -> tuple[FloatArray, FloatArray]:
 def each_log10_p_dot(
     z: Sequence[float], moments: Sequence[Moments], A: FloatArray, B: FloatArray, *, floor: float, bound: bool = True
 ) -> list[tuple[float, PMethod] | None]:
-    """Return (log10 p, method) for the upper tails of permuted dot products, or None where only drawing helps.
-
-    `z` are standardised observations; `moments` and the row-centred stacks A and B, (pairs, m, d), are those of this orientation.
-    `floor` is log10 of the least p-value that drawing could give: a bound that does not fall below it is not worth having.
-    `bound` says whether to compute the Chernoff bound where the normal tail is not trusted.
-    """
+    """Return (log10 p, method) for the upper tails of permuted dot products, or None where only drawing helps."""
+    # `z` are standardised observations; `moments` and the row-centred stacks A and B, (pairs, m, d), are those of this orientation.
+    # `floor` is log10 of the least p-value that drawing could give: a bound that does not fall below it is not worth having.
+    # `bound` says whether to compute the Chernoff bound where the normal tail is not trusted.
     found = [analytic_tail(*pair) for pair in zip(z, moments, strict=True)]
     weak = [k for k, (log10_p, method) in enumerate(found) if method != PMethod.NORMAL and log10_p > DECISIVE]
     if bound and weak and A[0].size <= MAX_CHERNOFF and A.shape[1] <= MAX_CHERNOFF_ROWS:

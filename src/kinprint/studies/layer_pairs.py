@@ -11,9 +11,10 @@ import numpy as np
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.results.measurements import NullResult
-from kinprint.stats import RowGrid, joint_tail, row_grid
+from kinprint.stats import joint_tail
 from kinprint.studies.opened import StudyRun
 from kinprint.studies.outcome import Cell, Missing
+from kinprint.studies.row_grid import RowGrid, row_grid
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from kinprint._util.numeric import FloatArray
-from kinprint.stats import row_grid
 from kinprint.studies.outcome import columns
+from kinprint.studies.row_grid import row_grid
 
 Vector: TypeAlias = tuple[str, int]  # a vector of the role looked at: model and layer
 

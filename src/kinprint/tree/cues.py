@@ -130,21 +130,21 @@ def _layers(report: Report, evidence: Evidence, names: Names) -> Iterator[Cue]:
     in_b, in_a = len(sources) - len(set(sources)), sum(len(item.also) for item in found)
     sign, depth = (1, report.b.layers) if in_b > in_a else (-1, report.a.layers)
     # where either has layers that the other has not, both may have been made of a third
-    whole = (
-        all(item.sources for item in found) and len(set(sources)) == report.a.layers and not evidence.alignment.unread
-    )
-    if whole and min(in_a, in_b) == 0 < max(in_a, in_b) and (in_a > in_b) == (more > 0):
+    whole = all(item.sources for item in found) and len(set(sources)) == report.a.layers
+    if (
+        whole
+        and not evidence.alignment.unread
+        and min(in_a, in_b) == 0 < max(in_a, in_b)
+        and (in_a > in_b) == (more > 0)
+    ):
         a, b = names[::sign]
-        text = Text(
-            "{n} of the {m} layers of {b} repeat others, as seen from {a}", n=max(in_a, in_b), m=depth, b=b, a=a
-        )
+        n = max(in_a, in_b)
+        text = Text("{n} of the {m} layers of {b} repeat others, as seen from {a}", n=n, m=depth, b=b, a=a)
         yield Cue("repeated layers", STRUCTURE, sign * STRONG, text)
     elif sources and more:
-        sign = 1 if more > 0 else -1
+        sign, n = 1 if more > 0 else -1, abs(more)
         deep, flat = names[::sign]
-        text = Text(
-            "{a} has {n} layers more than {b}, and they are no copies of its others", a=deep, n=abs(more), b=flat
-        )
+        text = Text("{a} has {n} layers more than {b}, and they are no copies of its others", a=deep, n=n, b=flat)
         yield Cue("dropped layers", STRUCTURE, sign * LEANING, text)
 
 

@@ -83,10 +83,8 @@ class Lengths:
         return 1.0 + UNSEEN * unseen + MOVED * pair.moved
 
     def support(self, *, seed: int) -> dict[Arc, float] | None:
-        """Return how often each pair is an edge of the least tree when roles are drawn anew (Felsenstein 1985).
-
-        None with too few roles to draw from. Roles are few and not independent: this is a mark of firmness, no probability.
-        """
+        """Return how often each pair is an edge of the least tree when roles are drawn anew (Felsenstein 1985)."""
+        # None with too few roles to draw from. Roles are few and not independent: this is a mark of firmness, no probability.
         if len(self.roles) < LEAST_ROLES:
             return None
         rng = np.random.default_rng(seed)

@@ -212,38 +212,34 @@ def _remarks(
     found = []
     if silent := sum(pair.found == NOT_TESTABLE for pair in pairs):
         found.append(Text("{n} pairs could not be tested: whether they are related is not known", n=silent))
-    if weak := sum(pair.found in SHARING and not pair.significant(count) for pair in pairs):
-        found.append(
-            Text("{n} pairs are related by themselves, but not after the correction for all pairs: no edge", n=weak)
-        )
+    if n := sum(pair.found in SHARING and not pair.significant(count) for pair in pairs):
+        said = Text("{n} pairs are related by themselves, but not after the correction for all pairs: no edge", n=n)
+        found.append(said)
     for node, near in sorted(neighbours(arcs).items()):
         off = median_bend(lengths, node, near)
         names = tuple(models[other].name for other in near)
         if off is not None and off > HIDDEN:
-            found.append(
-                Text(
-                    "{name} does not lie between its neighbours ({names:commas}): they share what it has not, as from "
-                    "a common ancestor that is not among these models",
-                    name=models[node].name,
-                    names=names,
-                )
+            said = Text(
+                "{name} does not lie between its neighbours ({names:commas}): they share what it has not, as from "
+                "a common ancestor that is not among these models",
+                name=models[node].name,
+                names=names,
             )
+            found.append(said)
         elif len(near) == 2 and not any(node in (e.parent, e.child) for e in edges if e.direction != UNDIRECTED):
-            found.append(
-                Text(
-                    "{a} – {name} – {b}: a chain from either end, two children of the one in the middle, and children of "
-                    "one parent that were trained alike look the same",
-                    a=names[0],
-                    name=models[node].name,
-                    b=names[1],
-                )
+            said = Text(
+                "{a} – {name} – {b}: a chain from either end, two children of the one in the middle, and children of "
+                "one parent that were trained alike look the same",
+                a=names[0],
+                name=models[node].name,
+                b=names[1],
             )
+            found.append(said)
     against = [edge for edge in edges if edge.direction == BACKWARD]
     if arrows := tuple(f"{models[edge.child].name} → {models[edge.parent].name}" for edge in against):
-        found.append(
-            Text(
-                "cues for more than one parent: {names:commas}; a merge with a model that is not here would look so",
-                names=arrows,
-            )
+        said = Text(
+            "cues for more than one parent: {names:commas}; a merge with a model that is not here would look so",
+            names=arrows,
         )
+        found.append(said)
     return found

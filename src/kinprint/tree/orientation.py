@@ -81,9 +81,8 @@ def add_positions(cues: Cues, edges: Sequence[Arc], lengths: Lengths, name: Call
         off = median_bend(lengths, hub, near)
         if len(near) < LEAST_NEIGHBOURS or off is None or abs(off) > STRAIGHT:
             continue
-        text = Text(
-            "{name} lies between its {n} neighbours: at most one of them is its parent", name=name(hub), n=len(near)
-        )
+        own, n = name(hub), len(near)
+        text = Text("{name} lies between its {n} neighbours: at most one of them is its parent", name=own, n=n)
         for other in near:
             if len(around[other]) == 1:
                 cues.add(hub, other, position(HUB, text))

@@ -103,7 +103,7 @@ def score_neurons(sides: tuple[NeuronRows, NeuronRows], *, seed: int) -> Score:
             measured = _measure(sides, pairs, avoid=PROBE_NEURONS, seed=seed)
         tries += 1
     rho = [layer.rho for layer in measured]
-    value, n = float(np.mean(rho)), min(layer.n for layer in measured)
+    value, fewest = float(np.mean(rho)), min(layer.n for layer in measured)
     log10_p = bonferroni(fisher([layer.log10_p for layer in measured]), tries)
     found = {second: first for second, (first, _) in (located or {}).items()}
     if located is None:
@@ -113,18 +113,16 @@ def score_neurons(sides: tuple[NeuronRows, NeuronRows], *, seed: int) -> Score:
         "agreement": float(np.mean([layer.agreement for layer in measured])),
         "best_layer": max(rho),
         "worst_layer": min(rho),
-        "neurons": float(n),
+        "neurons": float(fewest),
         "layers": float(len(measured)),
     }
     if located is None:
-        return Score(value, _chance(log10_p, n, len(measured)), details, found)
+        return Score(value, _chance(log10_p, fewest, len(measured)), details, found)
     said = Text("the whole layer grid was searched and no pair stands out; layers of like depth were tested")
     if located:
-        count, total = len(located), len(layers[1])
-        said = Text(
-            "the whole layer grid was searched: {n} of {m} layers of B have a counterpart in A", n=count, m=total
-        )
-    return Score(value, _chance(log10_p, n, len(measured)), details, found, (said,))
+        n, m = len(located), len(layers[1])
+        said = Text("the whole layer grid was searched: {n} of {m} layers of B have a counterpart in A", n=n, m=m)
+    return Score(value, _chance(log10_p, fewest, len(measured)), details, found, (said,))
 
 
 @dataclass(frozen=True)

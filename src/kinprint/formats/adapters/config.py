@@ -43,9 +43,7 @@ class LoraSettings:
     rank_pattern: Mapping[str, float] | None = field(default_factory=dict)
     alpha_pattern: Mapping[str, float] = field(default_factory=dict)
     by_root: bool = False  # whether alpha is divided by √rank instead of the rank (rsLoRA, Kalajdzievski 2023)
-    transposed: bool = (
-        False  # whether the base's matrices are in × out (``fan_in_fan_out``); shapes decide where they can
-    )
+    transposed: bool = False  # whether the base's matrices are in × out (``fan_in_fan_out``), if shapes do not tell
     magnitudes: bool = False  # whether rows have learned lengths (DoRA, Liu et al. 2024).
     saved: tuple[str, ...] = ()  # names of modules that are replaced whole
     base: str | None = None  # this and its revision: the model that the adapter declares to belong to
@@ -143,10 +141,8 @@ def _pattern(value: object, where: str) -> dict[str, float] | None:
 
 
 def base_reference(name: str, revision: str | None, *, here: bool, label: str, endpoint: str) -> ModelRef:
-    """Return where an adapter's declared base is; a path of this machine only for an adapter that is on it, too (`here`).
-
-    An address is not followed: it could be any host, chosen by whoever wrote the config.
-    """
+    """Return where an adapter's declared base is; a path of this machine only for an adapter that is on it, too (`here`)."""
+    # An address is not followed: it could be any host, chosen by whoever wrote the config.
     if "://" in name and not name.startswith("hf://"):
         said = f"{label}: the adapter declares an address as its base, {_short(quotable(name))}, which is not followed"
         raise BadReference(said, hint=GIVE_BASE)

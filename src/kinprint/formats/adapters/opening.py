@@ -35,14 +35,12 @@ class AdapterFiles:
         return self.folder.provenance.reference
 
 
-def find_adapter(
-    folder: Folder, wanted: str | None, session: Session, *, unlisted: bool = False
-) -> AdapterFiles | None:
+def find_adapter(folder: Folder, wanted: str | None, run: Session, *, unlisted: bool = False) -> AdapterFiles | None:
     """Return the adapter in a folder, or that the `wanted` file belongs to; `unlisted`: ask for its usual files."""
     names = _names(folder, wanted, unlisted=unlisted)
     if not names:
         return None
-    document = read_json_of(session, folder, names[0], cap=CONFIG_CAP)
+    document = read_json_of(run, folder, names[0], cap=CONFIG_CAP)
     return None if document is None else AdapterFiles(folder, document, *_first(folder, names[1:]))
 
 

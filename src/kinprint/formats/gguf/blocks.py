@@ -216,9 +216,7 @@ _CODED = (
     _Coded(8, "Q8_0", 32, "dq", "<f2, 32i1", lambda b, out: _scaled(b["q"], _half(b["d"]), out)),
     _Coded(10, "Q2_K", SUPER, "sqdm", "16u1, (2,32)u1, <f2, <f2", _q2_k),
     _Coded(11, "Q3_K", SUPER, "hqsd", "32u1, (2,32)u1, 12u1, <f2", _q3_k),
-    _Coded(
-        12, "Q4_K", SUPER, "dmsq", "<f2, <f2, 12u1, (4,32)u1", lambda b, out: _with_minima(_nibbles(b["q"]), b, out)
-    ),
+    _Coded(12, "Q4_K", SUPER, "dmsq", "<f2, <f2, 12u1, (4,32)u1", lambda b, to: _with_minima(_nibbles(b["q"]), b, to)),
     _Coded(13, "Q5_K", SUPER, "dmshq", "<f2, <f2, 12u1, 32u1, (4,32)u1", _q5_k),
     _Coded(14, "Q6_K", SUPER, "qhsd", "(2,64)u1, (2,32)u1, 16i1, <f2", _q6_k),
     _Coded(20, "IQ4_NL", 32, "dq", "<f2, 16u1", lambda b, out: _looked_up(b["q"], _IQ4, _half(b["d"]), out)),

@@ -14,7 +14,7 @@ from kinprint.errors import FormatError
 from kinprint.formats.gguf.metadata import Metadata, Number
 from kinprint.formats.tensors import TensorInfo
 from kinprint.formats.views import MAX_ROWS_IN_ORDER, in_hugging_face_order, one_of
-from kinprint.text import Text
+from kinprint.text import Text, Value
 
 MAX_LAYERS = 9_999
 MAX_HEADS = 1 << 16
@@ -157,18 +157,16 @@ _INTERLEAVED = frozenset(_ARCHITECTURES.split())
 _ROTARY = re.compile(r"^blk\.(?P<layer>\d{1,4})\.attn_(?P<which>[qk])\.(?:weight|bias)$")
 
 
-def in_original_order(
-    tensors: Mapping[str, TensorInfo], metadata: Metadata, notes: list[Text]
-) -> dict[str, TensorInfo]:
+def in_original_order(rows: Mapping[str, TensorInfo], metadata: Metadata, notes: list[Text]) -> dict[str, TensorInfo]:
     """Undo the reordering of the rows of q and k that the conversion of some architectures does."""
     kind = metadata.text("general.architecture")
     if kind not in _INTERLEAVED:
-        return dict(tensors)
+        return dict(rows)
     heads = metadata.numbers(f"{kind}.attention.head_count", MAX_LAYERS)
     kv_heads = metadata.numbers(f"{kind}.attention.head_count_kv", MAX_LAYERS) or heads
     found: dict[str, TensorInfo] = {}
     left: dict[Text, list[str]] = {}
-    for name, tensor in tensors.items():
+    for name, tensor in rows.items():
         rotary = _ROTARY.match(name)
         found[name] = tensor
         if rotary is None or not tensor.shape:
@@ -182,8 +180,6 @@ def in_original_order(
         elif tensor.shape[0]:
             found[name] = in_hugging_face_order(tensor, count)
     for why, names in left.items():
-        n, name = len(names), names[0]
-        notes.append(
-            Text("{n} tensors of q and k left in the order of GGUF, e.g. {name}: {why}", n=n, name=name, why=why)
-        )
+        told: dict[str, Value] = {"n": len(names), "name": names[0], "why": why}
+        notes.append(Text("{n} tensors of q and k left in the order of GGUF, e.g. {name}: {why}", **told))
     return found

@@ -208,7 +208,11 @@ def read_table(head: Head, start: Start, metadata: Metadata, at: int, file: int)
     alignment = _alignment(metadata, label)
     base = -(-at // alignment) * alignment
     places = [_place(head, base, alignment, file, name, row) for name, row in rows.items()]
-    _refuse_overlaps(places, label)
+    stored = sorted((place.start, place.end, place.name) for place in places if place.end > place.start)
+    for (_, end, first), (begins, _, second) in pairwise(stored):
+        if begins < end:
+            before = f"but {first[:200]!r} ends at {end}"
+            raise damaged(f"{label}: tensor {second[:200]!r} begins at byte {begins}, {before}")
     return places, at
 
 
@@ -236,14 +240,6 @@ def _place(head: Head, base: int, alignment: int, file: int, name: str, row: _Ta
     if end > head.size:
         raise damaged(f"{where} lies at bytes {start} to {end}, the file has {head.size}")
     return TensorInfo(name, dtype, shape, file, start, end)
-
-
-def _refuse_overlaps(places: list[TensorInfo], label: str) -> None:
-    stored = sorted((place.start, place.end, place.name) for place in places if place.end > place.start)
-    for (_, end, first), (begins, _, second) in pairwise(stored):
-        if begins < end:
-            before = f"but {first[:200]!r} ends at {end}"
-            raise damaged(f"{label}: tensor {second[:200]!r} begins at byte {begins}, {before}")
 
 
 def load(session: Session, folder: Folder, source: Source, number: int, guess: int) -> Shard:

@@ -94,11 +94,9 @@ _BYTES = {"I64": "<u8", "I32": "<u4", "I16": "<u2", "F16": "<u2", "BF16": "<u2"}
 def scaled_codes(
     codes: TensorInfo, scale: TensorInfo, zero: TensorInfo | None, axis: int | None, block: int, name: str, across: bool
 ) -> TensorInfo:
-    """Describe codes less a zero point, times a scale: one for all, or one for each index or block of a stored axis.
-
-    Scale and zero point are vectors, unless there are blocks. `axis` is None for one scale; `block` counts the indices that share
-    a scale, 0 if each has its own; `across` says that the codes are stored in × out.
-    """
+    """Describe codes less a zero point, times a scale: one for all, or one for each index or block of a stored axis."""
+    # Scale and zero point are vectors, unless there are blocks. `axis` is None for one scale; `block` counts the indices that share
+    # a scale, 0 if each has its own; `across` says that the codes are stored in × out.
     row_axis = 1 if across else 0
 
     def spread(given: Array, sides: int, start: int, stop: int) -> Array:
@@ -138,11 +136,9 @@ def scaled_codes(
 def packed_blocks(
     codes: TensorInfo, scale: TensorInfo, zero: TensorInfo | None, bits: int, block: int, width: int, name: str
 ) -> TensorInfo:
-    """Describe a weight of MatMulNBits: rows of blocks, each of so many codes packed into bytes, with a scale.
-
-    Codes are (rows, blocks, bytes of a block). Zero points are packed like the codes, each row beginning on a byte; or there is a
-    number for each block; or none, for the middle code.
-    """
+    """Describe a weight of MatMulNBits: rows of blocks, each of so many codes packed into bytes, with a scale."""
+    # Codes are (rows, blocks, bytes of a block). Zero points are packed like the codes, each row beginning on a byte; or there is a
+    # number for each block; or none, for the middle code.
     rows_in_all, count, size = codes.shape
 
     def unpacked(raw: Array, count: int) -> Array:

@@ -172,8 +172,10 @@ class _Machine:
         self._push(self._memo[index], 0)
 
     def text(self, value: str) -> None:
-        if not value.isascii() and not _is_utf8(value):
-            raise Refusal("has text that is not UTF-8")
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # half of a surrogate pair, which pickletools lets pass
+            raise Refusal("has text that is not UTF-8") from None
         self._push(value, 60 + len(value) * (1 if value.isascii() else 4))
 
     def long1(self, value: int) -> None:
@@ -301,15 +303,6 @@ def _name(raw: bytes) -> str:
     if not text or not all(char.isalnum() or char in "._" for char in text) or not text.isascii():
         raise Refusal(f"names {text[:80]!r}, which is no name")
     return text
-
-
-def _is_utf8(text: str) -> bool:
-    """Whether text has no half of a surrogate pair, which pickletools lets pass."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 _M = _Machine

@@ -82,10 +82,8 @@ _METHODS = (  # the first that fits is taken
 def assemble(
     tensors: Tensors, config: Mapping[str, object], read: Read
 ) -> tuple[Mapping[str, Row | TensorInfo], tuple[Text, ...]]:
-    """Return all tensors of a checkpoint, those of quantised layers put together in place of their parts, and notes.
-
-    `read` is called for the few small tensors that hold shapes: one for all layers that are alike.
-    """
+    """Return all tensors of a checkpoint, those of quantised layers put together in place of their parts, and notes."""
+    # `read` is called for the few small tensors that hold shapes: one for all layers that are alike.
     if tensors.dtypes() <= _PLAIN:  # every form of quantisation stores integers or 8-bit floats
         return tensors, ()
     settings = settings_of(config)

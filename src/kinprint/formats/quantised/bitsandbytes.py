@@ -174,15 +174,9 @@ def describe_4bit(layer: QuantisedLayer) -> TensorInfo:
     if nested_absmax is not None and nested_table is not None:
         fits = fits and nested_absmax.elements == -(-blocks // state.nested_block) and nested_table.elements == 256
     if not fits:
-        found: dict[str, Value] = {
-            "shape": str(list(state.shape)),
-            "n": state.block,
-            "m": codes.nbytes,
-            "k": absmax.elements,
-        }
-        raise FormatError(
-            Text("shape {shape} in blocks of {n} does not fit {m} bytes of codes with {k} scales", **found)
-        )
+        n, m, k = state.block, codes.nbytes, absmax.elements
+        own: dict[str, Value] = {"shape": str(list(state.shape)), "n": n, "m": m, "k": k}
+        raise FormatError(Text("shape {shape} in blocks of {n} does not fit {m} bytes of codes with {k} scales", **own))
     method = Text("bitsandbytes {kind}, blocks of {n}", kind=kind, n=state.block)
     if nested_absmax is not None:
         method = Text("bitsandbytes {kind}, blocks of {n}, scales quantised too", kind=kind, n=state.block)

@@ -97,9 +97,8 @@ def describe(layer: QuantisedLayer) -> TensorInfo | list[TensorInfo]:
     found = _EXPERTS.fullmatch(layer.stem)
     count = codes.shape[0]
     if found is None or count > MAX_EXPERTS or any(part.shape[:1] != (count,) for part in layer.parts.values()):
-        raise FormatError(
-            Text("MLX codes of shape {shape} that are not the experts of a switch_mlp", shape=shape_of(codes))
-        )
+        form = shape_of(codes)
+        raise FormatError(Text("MLX codes of shape {shape} that are not the experts of a switch_mlp", shape=form))
     experts = []
     for number in range(count):
         parts = {suffix: one_of(part, number) for suffix, part in layer.parts.items()}

@@ -50,9 +50,7 @@ class QuantisedLayer:
             return tensor
         own = {"name": suffix, "dtype": tensor.dtype, "shape": shape_of(tensor)}
         known = {"dtypes": " or ".join(dtypes), "axes": " or ".join(map(str, axes))}
-        raise FormatError(
-            Text("{name} is {dtype} of shape {shape}, expected {dtypes} with {axes} axes", **own, **known)
-        )
+        raise FormatError(Text("{name} is {dtype} of shape {shape}, expected {dtypes} with {axes} axes", **own | known))
 
 
 def shape_of(tensor: TensorInfo) -> str:

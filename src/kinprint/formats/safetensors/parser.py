@@ -216,10 +216,8 @@ def _form(name: str, dtype: object, shape: object, label: str) -> tuple[tuple[in
 
 
 def _not_described(name: str, entry: object, label: str) -> FormatError:
-    shown = reprlib.repr(entry)[:200]
-    return FormatError(
-        f"{label}: tensor {name[:200]!r} is described by {shown}; expected dtype, shape and data_offsets"
-    )
+    what = f"tensor {name[:200]!r} is described by {reprlib.repr(entry)[:200]}"
+    return FormatError(f"{label}: {what}; expected dtype, shape and data_offsets")
 
 
 def load(session: Session, _folder: Folder, source: Source, number: int, guess: int) -> Shard:

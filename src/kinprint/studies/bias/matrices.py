@@ -7,12 +7,12 @@ import numpy as np
 
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
-from kinprint.stats import RowGrid, row_grid
 from kinprint.studies.bias.pairs import BY_LAYER
 from kinprint.studies.bias.shared import RELATED, compared_pairs, effective_layers, layer_stack, pair_sides
 from kinprint.studies.layer_pairs import LayerPair, finite_mean, finite_median
 from kinprint.studies.opened import StudyRun, each, require_same_shape
 from kinprint.studies.outcome import Cell, Section, columns
+from kinprint.studies.row_grid import RowGrid, row_grid
 from kinprint.text import Text
 
 SUMMARY = columns(

@@ -4,11 +4,11 @@ import numpy as np
 
 from kinprint._util.numeric import FloatArray
 from kinprint.metrics import METRICS
-from kinprint.stats import row_grid
 from kinprint.studies.layer_pairs import LayerPair
 from kinprint.studies.opened import StudyRun
 from kinprint.studies.origin.shared import both_norms, is_complete
 from kinprint.studies.outcome import Cell, Section, columns
+from kinprint.studies.row_grid import row_grid
 from kinprint.text import Text
 
 TRIALS = 400

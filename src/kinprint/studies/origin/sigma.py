@@ -8,11 +8,11 @@ import numpy as np
 
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
-from kinprint.stats import row_grid
 from kinprint.studies.layer_pairs import LayerPair
 from kinprint.studies.opened import StudyRun, each
 from kinprint.studies.origin.shared import control_pairs, is_published, norm_pair
 from kinprint.studies.outcome import Missing, Section, columns
+from kinprint.studies.row_grid import row_grid
 from kinprint.text import Text
 
 PROBED = (10, 20, 30, 40)

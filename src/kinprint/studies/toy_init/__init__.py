@@ -10,11 +10,11 @@ from functools import partial
 import numpy as np
 
 from kinprint._util.numeric import NEAR_CONSTANT
-from kinprint.stats import row_grid
 from kinprint.studies.opened import StudyRun
 from kinprint.studies.outcome import Cell, Section, columns
 from kinprint.studies.published import claims, published_checks
 from kinprint.studies.recipe import Part, Study
+from kinprint.studies.row_grid import row_grid
 from kinprint.studies.toy_init.experiment import FULL, NORMS, REDUCED, ToyModel, ToySetting, run_toy
 from kinprint.text import Text
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from kinprint.stats import RowGrid
 from kinprint.studies.figure_style import NULL_LABEL, finish, legend_below, log_y, new_figure, null_band
+from kinprint.studies.row_grid import RowGrid
 
 COLOURS = ("#0072B2", "#56B4E9", "#D55E00", "#E69F00")
 KINDS = (("ones", "#0072B2", "o"), ("random", "#D55E00", "s"))

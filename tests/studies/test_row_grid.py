@@ -12,8 +12,9 @@ from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
 from kinprint.results.measurements import NullResult
 from kinprint.results.p_values import PMethod
-from kinprint.stats import joint_blocks, null_for, row_grid
+from kinprint.stats import joint_blocks, null_for
 from kinprint.stats.moments import FloatArray
+from kinprint.studies.row_grid import row_grid
 from support.counting import calls_of
 
 
