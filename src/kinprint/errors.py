@@ -74,10 +74,22 @@ class NeedsExtra(KinprintError, ImportError):
     exit_code = 2
 
     def __init__(self, what: str, *, extra: str) -> None:
+        brought = " ".join(f"'{package}'" for package in packages_of(extra))
         super().__init__(
             Text("{what} needs the extra {extra}, which is not installed", what=what, extra=repr(extra)),
-            hint=f"pip install 'kinprint[{extra}]'",
+            hint=f"pip install {brought}" if brought else "pyproject.toml lists what it brings",
         )
+
+
+def packages_of(extra: str) -> list[str]:
+    """Return what an extra brings, by name: an index may have no kinprint, or one of a stranger's."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        lines = [line.partition(";") for line in requires("kinprint") or ()]
+    except PackageNotFoundError:  # a checkout that was not installed
+        return []
+    return [package.strip() for package, _, when in lines if when.endswith((f"extra == '{extra}'", f'extra == "{extra}"'))]
 
 
 class SourceError(KinprintError, OSError):
