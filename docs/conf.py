@@ -13,9 +13,10 @@ release = re.search(r'"(.+)"', (ROOT / "src/kinprint/_version.py").read_text()).
 extensions = ["myst_parser"]
 root_doc = "README"
 source_suffix = {".md": "markdown", ".ipynb": "markdown"}
-include_patterns = ["*.md", "docs/*.md", "docs/*.ipynb", "demo/README.md", "bench/RESULTS.md"]
+include_patterns = ["*.md", "docs/*.md", "docs/*.ipynb", "demo/*.md", "bench/*.md"]
 exclude_patterns = ["**/.*", ".*", "src", "tests", "tools", "requirements", "demo/models", "*-report", "docs-site"]
 myst_heading_anchors = 4
+suppress_warnings = ["myst.header"]  # the bench writes sections without chapters
 html_theme = "furo"
 html_title = f"kinprint {release}"
 html_copy_source = False
@@ -27,7 +28,7 @@ CONTENTS = {
     "What it rests on": ["docs/verdicts", "docs/metrics", "docs/fingerprints", "docs/lineage", "docs/tree"],
     "The published analyses": ["docs/studies", "docs/gallery"],
     "Models": ["docs/formats", "docs/architectures", "demo/README"],
-    "The project": ["ARCHITECTURE", "CONTRIBUTING", "SECURITY", "docs/reliability", "bench/RESULTS", "docs/LOG", "CHANGELOG"],
+    "The project": ["ARCHITECTURE", "CONTRIBUTING", "SECURITY", "docs/reliability", "bench/RESULTS", "bench/CALIBRATION", "docs/LOG", "CHANGELOG"],
 }
 
 

@@ -74,17 +74,19 @@ def run_step(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_the_step_fails_on_a_silent_card_and_keeps_the_findings(run_step, tmp_path):
-    shutil.copytree(DEMO_MODELS / "finetune", tmp_path / "model")
-    (tmp_path / "model" / "README.md").write_text("---\nlicense: mit\n---\n# a model\n")
-    done, output = run_step(model="model", base=DEMO_MODELS / "base")
+    for name, place in {"base": "base", "finetune": "model"}.items():
+        shutil.copytree(DEMO_MODELS / name, tmp_path / place)
+        (tmp_path / place / "README.md").write_text("---\nlicense: mit\n---\n# a model\n")
+    done, output = run_step(model="model", base="base")
     assert done.returncode == 15, done.stderr
     assert output == "upload=true\n"
     findings = json.loads((tmp_path / "kinprint.sarif").read_text())["runs"][0]
     assert "undeclared-derivation" in [item["ruleId"] for item in findings["results"]]
     places = [place for item in findings["results"] for place in item["locations"]]
     assert all(place["physicalLocation"]["artifactLocation"]["uri"] == "model/model.safetensors" for place in places)
-    assert findings["automationDetails"]["id"].endswith("/base model/")
+    assert findings["automationDetails"]["id"] == "kinprint/compare/base model/"
     said = done.stdout.splitlines()
     assert said[0].startswith("::stop-commands::")
     assert said[-1] == f"::{said[0].rpartition(':')[2]}::"
@@ -131,11 +133,18 @@ def hook_run(name, *arguments):
     return CliRunner().invoke(main, [*words, *map(str, arguments)], standalone_mode=False)
 
 
-def test_the_hooks_see_what_they_are_for(tmp_path):
+def test_the_weights_are_read_before_a_commit(tmp_path):
     assert hook_run("kinprint-inspect", DEMO_MODELS / "base").return_value == 0
     (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
     assert hook_run("kinprint-inspect", tmp_path).exception.exit_code == 6
-    assert hook_run("kinprint-declared", DEMO_MODELS / "base", DEMO_MODELS / "finetune").return_value == 18  # no card
+
+
+@pytest.mark.slow
+def test_a_card_is_asked_for_before_a_commit(tmp_path):
+    assert hook_run("kinprint-declared", DEMO_MODELS / "base", DEMO_MODELS / "finetune").return_value == 18  # not judged
+    shutil.copytree(DEMO_MODELS / "finetune", tmp_path / "model")
+    (tmp_path / "model" / "README.md").write_text("---\nbase_model: someone/base\n---\n# a model\n")
+    assert hook_run("kinprint-declared", DEMO_MODELS / "base", tmp_path / "model").return_value == 0
 
 
 # -- the container -----------------------------------------------------------------------------------------------------------
