@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 project = "kinprint"
 copyright = "the kinprint contributors, Apache-2.0"  # noqa: A001 - the name is Sphinx's
-release = re.search(r'"(.+)"', (ROOT / "src/kinprint/_version.py").read_text()).group(1)
+release = re.search(r'__version__ = "(.+)"', (ROOT / "src/kinprint/_version.py").read_text()).group(1)
 extensions = ["myst_parser"]
 root_doc = "README"
 source_suffix = {".md": "markdown", ".ipynb": "markdown"}
@@ -20,6 +20,8 @@ suppress_warnings = ["myst.header"]  # the bench writes sections without chapter
 html_theme = "furo"
 html_title = f"kinprint {release}"
 html_copy_source = False
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 html_show_sphinx = False
 html_theme_options = {"top_of_page_buttons": []}
 
