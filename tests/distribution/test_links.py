@@ -1,5 +1,6 @@
 """Every link in a page of the repository leads to something that is there, down to the heading."""
 
+import importlib.util
 import json
 import re
 from functools import cache
@@ -8,6 +9,7 @@ from urllib.parse import unquote
 import pytest
 from markdown_it import MarkdownIt
 
+from kinprint import __version__
 from support.places import ROOT
 
 PAGES = sorted(path for pattern in ("*.md", "docs/*.md", "demo/*.md", "bench/*.md") for path in ROOT.glob(pattern))
@@ -60,3 +62,28 @@ def test_a_lost_link_would_be_seen():
     assert sum(len(links(page)) for page in PAGES) > 100
     assert "in-ci" in anchors(ROOT / "docs" / "reports.md")
     assert "reports.md#in-ci" in links(ROOT / "docs" / "ci.md")
+
+
+# -- the site (`make docs`) ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def site():
+    place = importlib.util.spec_from_file_location("site_settings", ROOT / "docs" / "conf.py")
+    settings = importlib.util.module_from_spec(place)
+    place.loader.exec_module(settings)
+    return settings
+
+
+def test_every_page_is_in_the_contents_of_the_site(site):
+    listed = [page for pages in site.CONTENTS.values() for page in pages]
+    files = [path.relative_to(ROOT).with_suffix("").as_posix() for path in [*PAGES, NOTEBOOK]]
+    assert sorted([site.root_doc, *listed]) == sorted(files)
+    assert site.release == __version__
+
+
+def test_a_notebook_becomes_a_page(site):
+    page = site.as_markdown(json.loads(NOTEBOOK.read_text(encoding="utf-8")))
+    assert page.startswith("# 0.99 means nothing\n")
+    assert page.count("<img ") == 2
+    assert "```text\ncosine" in page
