@@ -1,4 +1,4 @@
-"""Settings of Sphinx for `make docs`: the repository's pages from where they are, so that one link serves the site and the repository."""
+"""Settings of Sphinx for `make docs`: the pages from where they are, so that one link serves the site and the repository."""
 
 import json
 import re
@@ -30,7 +30,16 @@ CONTENTS = {
     "What it rests on": ["docs/verdicts", "docs/metrics", "docs/fingerprints", "docs/lineage", "docs/tree"],
     "The published analyses": ["docs/studies", "docs/gallery"],
     "Models": ["docs/formats", "docs/architectures", "demo/README"],
-    "The project": ["ARCHITECTURE", "CONTRIBUTING", "SECURITY", "docs/reliability", "bench/RESULTS", "bench/CALIBRATION", "docs/LOG", "CHANGELOG"],
+    "The project": [
+        "ARCHITECTURE",
+        "CONTRIBUTING",
+        "SECURITY",
+        "docs/reliability",
+        "bench/RESULTS",
+        "bench/CALIBRATION",
+        "docs/LOG",
+        "CHANGELOG",
+    ],
 }
 
 

@@ -89,7 +89,9 @@ def packages_of(extra: str) -> list[str]:
         lines = [line.partition(";") for line in requires("kinprint") or ()]
     except PackageNotFoundError:  # a checkout that was not installed
         return []
-    return [package.strip() for package, _, when in lines if when.endswith((f"extra == '{extra}'", f'extra == "{extra}"'))]
+    return [
+        package.strip() for package, _, when in lines if when.endswith((f"extra == '{extra}'", f'extra == "{extra}"'))
+    ]
 
 
 class SourceError(KinprintError, OSError):

@@ -35,7 +35,9 @@ def test_nothing_that_others_write_is_part_of_a_script():
         if "run" in step:
             assert "${{" not in step["run"]
             assert step["shell"] == "bash"
-    given = set(re.findall(r"inputs\.([\w-]+)", json.dumps(STEPS["Compare"]["env"]) + STEPS["Upload the findings"]["if"]))
+    given = set(
+        re.findall(r"inputs\.([\w-]+)", json.dumps(STEPS["Compare"]["env"]) + STEPS["Upload the findings"]["if"])
+    )
     assert given == set(ACTION["inputs"])
 
 
@@ -55,7 +57,10 @@ def run_step(tmp_path):
 
     def run(program=None, **inputs):
         (tmp_path / "kinprint" / "bin").mkdir(parents=True)
-        for name, call in {"python": [sys.executable], "kinprint": program or [sys.executable, "-m", "kinprint"]}.items():
+        for name, call in {
+            "python": [sys.executable],
+            "kinprint": program or [sys.executable, "-m", "kinprint"],
+        }.items():
             file = tmp_path / "kinprint" / "bin" / name
             file.write_text(f'#!/bin/sh\nexec {shlex.join(call)} "$@"\n')
             file.chmod(0o755)
@@ -96,14 +101,24 @@ def test_the_step_fails_on_a_silent_card_and_keeps_the_findings(run_step, tmp_pa
 
 def test_hostile_inputs_are_words(run_step, tmp_path):
     seen = tmp_path / "seen.json"
-    program = [sys.executable, "-c", f"import json, sys; json.dump(sys.argv[1:], open({str(seen)!r}, 'w')); sys.exit(3)"]
+    program = [
+        sys.executable,
+        "-c",
+        f"import json, sys; json.dump(sys.argv[1:], open({str(seen)!r}, 'w')); sys.exit(3)",
+    ]
     done, output = run_step(program, **dict.fromkeys(ACTION["inputs"], HOSTILE))
     assert (done.returncode, output) == (3, "")
     words = json.loads(seen.read_text())
     assert words[0] == "compare"
     assert words[-3:] == ["--", HOSTILE, HOSTILE]
     options = words[1:-3]
-    assert [word.partition("=")[0] for word in options[:5]] == ["--quiet", "--budget", "--fail-on", "--sarif", "--markdown"]
+    assert [word.partition("=")[0] for word in options[:5]] == [
+        "--quiet",
+        "--budget",
+        "--fail-on",
+        "--sarif",
+        "--markdown",
+    ]
     assert options[5:] == [f"--parent={line}" for line in HOSTILE.splitlines()]
     assert not list(tmp_path.rglob("pwned"))
     assert "::set-env" not in done.stdout
@@ -141,7 +156,9 @@ def test_the_weights_are_read_before_a_commit(tmp_path):
 
 @pytest.mark.slow
 def test_a_card_is_asked_for_before_a_commit(tmp_path):
-    assert hook_run("kinprint-declared", DEMO_MODELS / "base", DEMO_MODELS / "finetune").return_value == 18  # not judged
+    assert (
+        hook_run("kinprint-declared", DEMO_MODELS / "base", DEMO_MODELS / "finetune").return_value == 18
+    )  # not judged
     shutil.copytree(DEMO_MODELS / "finetune", tmp_path / "model")
     (tmp_path / "model" / "README.md").write_text("---\nbase_model: someone/base\n---\n# a model\n")
     assert hook_run("kinprint-declared", DEMO_MODELS / "base", tmp_path / "model").return_value == 0

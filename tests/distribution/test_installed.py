@@ -1,6 +1,5 @@
 """The wheel in an empty environment, made by the steps of the Dockerfile: the README's commands run there."""
 
-import glob
 import os
 import re
 import shutil
@@ -16,7 +15,9 @@ from support.places import ROOT
 from support.shipping import STEPS, commands, copied, instructions
 
 pytestmark = pytest.mark.slow
-OUT_OF_REACH = re.compile(r"No matching distribution|Could not find a version|ConnectionError|timed out|Max retries", re.IGNORECASE)
+OUT_OF_REACH = re.compile(
+    r"No matching distribution|Could not find a version|ConnectionError|timed out|Max retries", re.IGNORECASE
+)
 NETWORK = re.compile(r"^(?!demo/)[\w-]+/[\w.-]+$")  # owner/name
 
 
@@ -40,7 +41,9 @@ def installed(tmp_path_factory):
     for name in copied():
         place = root / "build" / name
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, place, ignore=ignored) if (ROOT / name).is_dir() else shutil.copy(ROOT / name, place)
+        shutil.copytree(ROOT / name, place, ignore=ignored) if (ROOT / name).is_dir() else shutil.copy(
+            ROOT / name, place
+        )
     lines = instructions()
     for word, rest in lines[: [word for word, _ in lines].index("FROM", 1)]:
         if word == "RUN":
@@ -61,6 +64,11 @@ def test_the_wheel_holds_the_package_and_a_page_without_lost_links(installed):
     assert "kinprint/py.typed" in names
 
 
+def shown(pattern, folder):
+    """Return what a shell makes of a pattern."""
+    return sorted(f"{path.relative_to(folder)}/" for path in folder.glob(pattern))
+
+
 def test_the_commands_of_the_readme_run_from_the_wheel(installed, tmp_path):
     (tmp_path / "demo").symlink_to(ROOT / "demo")
     env = {"PATH": f"{installed}/opt/kinprint/bin:/usr/bin:/bin", "HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
@@ -68,7 +76,7 @@ def test_the_commands_of_the_readme_run_from_the_wheel(installed, tmp_path):
     for words in commands((ROOT / "README.md").read_text(encoding="utf-8")):
         if any(NETWORK.match(word) for word in words) or words[0] == "study":
             continue
-        line = [found for word in words for found in (sorted(glob.glob(word, root_dir=tmp_path)) if "*" in word else [word])]
+        line = [found for word in words for found in (shown(word, tmp_path) if "*" in word else [word])]
         done = subprocess.run(
             ["kinprint", *line], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
         )
@@ -88,6 +96,7 @@ def test_what_is_missing_is_advised_by_name(installed, tmp_path):
     assert (done.returncode, done.stderr.splitlines()[-1].strip()) == (2, "next: pip install 'pyarrow>=17'")
 
 
+@pytest.mark.nightly  # the same again, but for a wheel
 def test_the_action_installs_what_it_comes_with(tmp_path):
     shell(STEPS["Install kinprint"]["run"], tmp_path, RUNNER_TEMP=str(tmp_path), GITHUB_ACTION_PATH=str(ROOT))
     said = shell('"$RUNNER_TEMP/kinprint/bin/kinprint" --version', tmp_path, RUNNER_TEMP=str(tmp_path))

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 from functools import cache
+from itertools import pairwise
 from urllib.parse import unquote
 
 import pytest
@@ -34,7 +35,7 @@ def links(path):
 def anchors(path):
     """Return the names that headings have on GitHub and on the site."""
     tokens, names, seen = MARKDOWN.parse(text_of(path)), set(), {}
-    for token, inside in zip(tokens, tokens[1:], strict=False):
+    for token, inside in pairwise(tokens):
         if token.type == "heading_open":
             plain = "".join(child.content for child in inside.children if child.type in ("text", "code_inline"))
             name = re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")

@@ -92,7 +92,9 @@ def test_messages_name_packages_that_are_there():
     assert extras_in_code() == set(EXTRAS)
     for extra, packages in EXTRAS.items():
         hint = errors.NeedsExtra("this", extra=extra).hint
-        assert sorted(shlex.split(hint)[2:]) == sorted(packages), "make installs this project anew if pyproject.toml changes"
+        assert sorted(shlex.split(hint)[2:]) == sorted(packages), (
+            "make installs this project anew if pyproject.toml changes"
+        )
         assert "kinprint" not in hint
 
 
