@@ -5,13 +5,12 @@ WORKDIR /build
 COPY requirements/locked requirements/locked
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
-RUN python -m venv /opt/builder \
- && /opt/builder/bin/python -m pip install --no-cache-dir --require-hashes -r requirements/locked/build.txt \
+RUN python -m venv --without-pip /opt/builder \
+ && python -m pip --python /opt/builder install --no-cache-dir --require-hashes -r requirements/locked/build.txt \
  && /opt/builder/bin/python -m hatchling build -t wheel -d dist
-RUN python -m venv /opt/kinprint \
- && /opt/kinprint/bin/python -m pip install --no-cache-dir --require-hashes -r requirements/locked/core.txt \
- && /opt/kinprint/bin/python -m pip install --no-cache-dir --no-deps --no-index dist/*.whl \
- && /opt/kinprint/bin/python -m pip uninstall --yes pip
+RUN python -m venv --without-pip /opt/kinprint \
+ && python -m pip --python /opt/kinprint install --no-cache-dir --require-hashes -r requirements/locked/core.txt \
+ && python -m pip --python /opt/kinprint install --no-cache-dir --no-deps --no-index dist/*.whl
 
 FROM python:3.11-slim
 COPY --from=build /opt/kinprint /opt/kinprint
