@@ -83,15 +83,10 @@ class NeedsExtra(KinprintError, ImportError):
 
 def packages_of(extra: str) -> list[str]:
     """Return what an extra brings, by name: an index may have no kinprint, or one of a stranger's."""
-    from importlib.metadata import PackageNotFoundError, requires
+    from importlib.metadata import distributions
 
-    try:
-        lines = [line.partition(";") for line in requires("kinprint") or ()]
-    except PackageNotFoundError:  # a checkout that was not installed
-        return []
-    return [
-        package.strip() for package, _, when in lines if when.endswith((f"extra == '{extra}'", f'extra == "{extra}"'))
-    ]
+    lines = [line.partition(";") for found in distributions(name="kinprint") for line in found.requires or ()]
+    return sorted({package.strip() for package, _, when in lines if when.endswith(f"extra == '{extra}'")})
 
 
 class SourceError(KinprintError, OSError):
