@@ -72,7 +72,7 @@ def run_step(tmp_path):
         (tmp_path / "script").write_text(step["run"])
         bash = ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(tmp_path / "script")]
         env = {**os.environ, **runner, **given}
-        done = subprocess.run(bash, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(bash, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
         output = tmp_path / "GITHUB_OUTPUT"
         return done, output.read_text() if output.exists() else ""
 

@@ -78,7 +78,7 @@ def test_the_commands_of_the_readme_run_from_the_wheel(installed, tmp_path):
             continue
         line = [found for word in words for found in (shown(word, tmp_path) if "*" in word else [word])]
         done = subprocess.run(
-            ["kinprint", *line], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
+            ["kinprint", *line], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600, check=False
         )
         assert done.returncode in (0, 10, 11), f"{words}: {done.stderr}"
         ran.append(words[0])
@@ -92,7 +92,7 @@ def test_what_is_missing_is_advised_by_name(installed, tmp_path):
     env = {"PATH": f"{installed}/opt/kinprint/bin", "HOME": str(tmp_path)}
     models = [str(ROOT / "demo" / "models" / name) for name in ("base", "finetune")]
     command = ["kinprint", "compare", *models, "--parquet", str(tmp_path / "x.parquet")]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stderr.splitlines()[-1].strip()) == (2, "next: pip install 'pyarrow>=17'")
 
 
