@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 STUDIES := baselines metrics bias sanity origin scale
 
 .PHONY: demo test audit lock test-all test-slow test-browser browser test-torch test-real real nightly studies gallery lineage red-team check \
-	format schema bench bench-quick models models-smoke null null-check clean
+	format schema docs notebook bench bench-quick models models-smoke null null-check clean
 
 # compare tells its verdict by its exit code: 0 no evidence, 11 derived.
 expect = ; code=$$?; [ $$code -eq $(1) ] || { echo "expected exit code $(1), got $$code" >&2; exit 1; }
@@ -87,7 +87,7 @@ check: $(VENV)/dev.done
 # keeps the answers. Where it gets none, or the database does not know a version, it says so and fails: that is not "nothing found".
 audit: $(VENV)-audit/done
 	$(VENV)-audit/bin/pip-audit --strict --disable-pip --require-hashes --cache-dir $(VENV)-audit/answers \
-		$(foreach name,dev build browser demo torch audit,-r requirements/locked/$(name).txt)
+		$(foreach name,dev build browser demo torch audit docs,-r requirements/locked/$(name).txt)
 
 $(VENV)-audit/done: requirements/locked/audit.txt
 	$(PYTHON) -m venv $(VENV)-audit
@@ -104,6 +104,20 @@ format: $(VENV)/dev.done
 # docs/schema: what the JSON of reports looks like, from their types.
 schema: $(VENV)/core.done
 	$(BIN)/python -c "from kinprint.results.schema import publish; publish('docs/schema')"
+
+# docs-site: all pages, with links and anchors checked; made without a network, and its pages ask for nothing from elsewhere.
+docs: $(VENV)-docs/done
+	$(VENV)-docs/bin/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env -c docs . docs-site
+	@echo "the site, to open in a browser: docs-site/index.html"
+
+$(VENV)-docs/done: requirements/locked/docs.txt
+	$(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python $(INSTALL) $(LOCKED)/docs.txt
+	@touch $@
+
+# docs/notebook.ipynb with its outputs, run anew.
+notebook: $(VENV)/dev.done
+	$(BIN)/python tools/run_notebook.py docs/notebook.ipynb
 
 bench: $(VENV)/dev.done
 	$(BIN)/python bench/run.py
@@ -175,4 +189,4 @@ DEMO := .venv-demo/bin/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-audit .venv-demo demo-report studies-report lineage-report bench/results .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV)-audit $(VENV)-docs .venv-demo docs-site demo-report studies-report lineage-report bench/results .mypy_cache .ruff_cache .hypothesis build dist

@@ -74,10 +74,19 @@ class NeedsExtra(KinprintError, ImportError):
     exit_code = 2
 
     def __init__(self, what: str, *, extra: str) -> None:
+        brought = " ".join(f"'{package}'" for package in packages_of(extra))
         super().__init__(
             Text("{what} needs the extra {extra}, which is not installed", what=what, extra=repr(extra)),
-            hint=f"pip install 'kinprint[{extra}]'",
+            hint=f"pip install {brought}" if brought else "pyproject.toml lists what it brings",
         )
+
+
+def packages_of(extra: str) -> list[str]:
+    """Return what an extra brings, by name: an index may have no kinprint, or one of a stranger's."""
+    from importlib.metadata import distributions
+
+    lines = [line.partition(";") for found in distributions(name="kinprint") for line in found.requires or ()]
+    return sorted({package.strip() for package, _, when in lines if when.endswith(f"extra == '{extra}'")})
 
 
 class SourceError(KinprintError, OSError):

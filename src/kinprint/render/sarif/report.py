@@ -7,7 +7,8 @@ proof. A verdict that does not stand after the correction for all pairs is left 
 from dataclasses import replace
 from datetime import UTC
 
-from kinprint.render.facts import pairs_facts, report_facts, schema_of, started
+from kinprint._util.plain import printable
+from kinprint.render.facts import NAME, pairs_facts, report_facts, schema_of, started
 from kinprint.render.parentage import pair_ref
 from kinprint.render.sarif.log import Judged, sarif_log
 from kinprint.render.tables.report import facts_of
@@ -27,7 +28,8 @@ def report_sarif(report: Report) -> bytes:
     return sarif_log(
         [found],
         {"schema": schema_of(report), **report_facts(report)},
-        id_="kinprint/compare/",
+        # code scanning keeps one run of each name: that of another pair must not take its place
+        id_=f"kinprint/compare/{printable(f'{report.a.reference} {report.b.reference}', NAME)}/",
         version=report.run.kinprint,
         started=started(report).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
