@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 @click.option("--bundle", type=FILE, help="Write an evidence bundle, which kinprint verify checks.")
 @click.option("--bundle-bytes", is_flag=True, help="Put the bytes that were read into the bundle as well.")
 @fail_on_option
+@click.option("--full", is_flag=True, help="Print all tables, not the answer alone.")
 @click.option("--summary", "brief", is_flag=True, help="Print the table by role only, not every layer and metric.")
 @click.option("--explain", is_flag=True, help="Show every rule behind the verdict, its inputs, and whether it fired.")
 @comparison_options()
@@ -35,6 +37,7 @@ def compare_command(
     bundle: Path | None,
     bundle_bytes: bool,
     fail_on: tuple[str, ...] | None,
+    full: bool,
     brief: bool,
     explain: bool,
     chosen: dict[str, Any],
@@ -80,7 +83,7 @@ def compare_command(
         raise click.UsageError("--bundle-bytes needs --bundle FILE")
     report = _compare_pair(models[0], models[1], chosen, reading, bundle, enclose=bundle_bytes)
     outputs.write(report, printing.lang)
-    show_report(report, printing, brief=brief, explain=explain)
+    show_report(report, printing, full=full, brief=brief, explain=explain)
     found = [report.verdict.class_] if report.verdict else []
     found += [report.declared.state] if report.declared else []
     return exit_code(found, fail_on)
@@ -103,12 +106,20 @@ def _compare_pair(
     return report
 
 
-def show_report(report: Report, printing: Printing, *, brief: bool, explain: bool) -> None:
-    """Print a report as tables or JSON, and on stderr why nothing could be compared, if so."""
+def show_report(
+    report: Report, printing: Printing, *, full: bool = False, brief: bool = False, explain: bool = False
+) -> None:
+    """Print a report, its answer or its tables, and on stderr why nothing could be compared, if so."""
     from kinprint._util.plain import printable
     from kinprint.results.measurements import OK
 
-    printing.show(report, details=not brief, explain=explain)
+    if printing.answer and not (full or brief or explain):
+        from kinprint.cli.output import terminal
+        from kinprint.render.terminal.answer import print_answer
+
+        print_answer(report, terminal(), lang=printing.lang)
+    else:
+        (replace(printing, style="table") if full else printing).show(report, details=not brief, explain=explain)
     if report.status != OK and (report.verdict is None or report.verdict.class_ == "not_testable"):
         click.echo(f"error: {printable(report.reason or '', 700)}", err=True)
         hint = "kinprint inspect shows what either model holds; see also --roles, --layers and --budget"

@@ -142,6 +142,11 @@ class Printing:
     lang: str
 
     @property
+    def answer(self) -> bool:
+        """Whether to print the answer in a few lines: asked for, or a terminal is there to read it."""
+        return self.style == "text" or (self.style == "auto" and sys.stdout.isatty())
+
+    @property
     def json(self) -> bool:
         """Whether to print JSON: asked for, or stdout is no terminal."""
         return self.style == "json" or (self.style == "auto" and not sys.stdout.isatty())
@@ -171,9 +176,9 @@ class Printing:
 
 format_option = click.option(
     *("--format", "style"),
-    type=click.Choice(["auto", "table", "json"]),
+    type=click.Choice(["auto", "text", "table", "json"]),
     default="auto",
-    help="auto: tables in a terminal, JSON when piped.",
+    help="text: a verdict in twenty lines; table: all tables; auto: text in a terminal, JSON when piped.",
 )
 printing_options = packing(
     "printing",

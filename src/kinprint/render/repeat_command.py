@@ -16,7 +16,7 @@ def command_of(report: Report) -> str:
     that a later version with other defaults does the same. Controls, parents and bases stand as they were given: a report
     does not hold their commits.
     """
-    return _compare_again(report.settings.arguments(), [pinned(report.a), pinned(report.b)])
+    return compare_again(report.settings.arguments(), [pinned(report.a), pinned(report.b)])
 
 
 def pairs_command(report: PairsReport) -> str:
@@ -28,10 +28,11 @@ def pairs_command(report: PairsReport) -> str:
         model.reference if model.commit is None else pinned_reference(model.reference, model.commit)
         for model in report.tree.models
     ]
-    return _compare_again(stated.arguments(many=True), models)
+    return compare_again(stated.arguments(many=True), models)
 
 
-def _compare_again(options: Sequence[str], models: Sequence[str]) -> str:
+def compare_again(options: Sequence[str], models: Sequence[str]) -> str:
+    """Return the command that compares models with these options."""
     dashes = ["--"] if any(model.startswith("-") for model in models) else []
     return shlex.join(["kinprint", "compare", *options, *dashes, *models])
 

@@ -15,7 +15,7 @@ from kinprint.results.inspection import Inspection
 from kinprint.results.report import Report
 from kinprint.results.tree import PairsReport
 
-_STYLES = {
+CLASS_STYLES = {
     "identical": "bold magenta",
     "derived": "bold magenta",
     "shares_components": "bold yellow",
@@ -60,7 +60,7 @@ def _print_verdict(report: Report, console: Console, words: Words) -> None:
     line(console, "")
     if report.verdict is not None and isinstance(blocks[0], Line):
         label = f"{words.say('verdict.title')} {blocks[0].text}"
-        print_blocks([Line(label)], console, words, style=_STYLES.get(report.verdict.class_, "bold"))
+        print_blocks([Line(label)], console, words, style=CLASS_STYLES.get(report.verdict.class_, "bold"))
         blocks = blocks[1:]
     print_blocks(blocks, console, words)
 

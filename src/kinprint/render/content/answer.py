@@ -1,0 +1,110 @@
+"""Say what a comparison found in a few plain lines: what comes first, for readers who are no statisticians."""
+
+from dataclasses import dataclass
+
+from kinprint._util.numeric import median
+from kinprint.arch import Axis
+from kinprint.arch.roles import Role
+from kinprint.render.repeat_command import compare_again
+from kinprint.render.texts.words import Words
+from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, EvidenceTest, Verdict
+from kinprint.results.report import Report
+
+_POINTS = ("dimension_fixed_points", "fixed_points", "fixed_points_aligned")
+_CORRELATIONS = ("matrix_correlation", "token_rows", "norm_joint")
+_WIDTH, _SPREAD = 25, 3  # columns of the line that is drawn, and how many standard deviations of the null it marks
+MOST = 3  # reasons
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Lines of the answer, without the marks that a form puts before them."""
+
+    verdict: str
+    sentence: str
+    reasons: tuple[str, ...]
+    picture: str | None
+    untested: str | None
+    next_step: str
+
+
+def answer_of(report: Report, words: Words) -> Answer | None:
+    """Return the answer; None where nothing was judged."""
+    verdict = report.verdict
+    if verdict is None:
+        return None
+    return Answer(
+        words.verdict(verdict.class_, verdict.kind, verdict.variant, verdict.kinds),
+        words.engine(verdict.sentence).text,
+        tuple(_reasons(report, verdict, words))[:MOST],
+        _picture(report, words),
+        _untested(verdict, words),
+        _next_step(report, verdict),
+    )
+
+
+def _reasons(report: Report, verdict: Verdict, words: Words) -> list[str]:
+    """Return reasons in plain words; where a verdict rests on something else, its own first reasons."""
+    evidence = report.evidence
+    said: list[str] = []
+    if evidence is None or verdict.class_ == NOT_TESTABLE or verdict.log10_p is None:
+        return [words.reason(text).text for text in verdict.reasons]
+    if verdict.class_ == NO_EVIDENCE:
+        said.append(words.say("answer.none_stands_out", n=verdict.tests, p=words.odds(verdict.log10_p)))
+        if all(control.status == "passed" for control in evidence.controls):
+            said.append(words.say("answer.controls"))
+        return said
+    found = [t for t in evidence.tests if t.log10_p_claim is not None and t.log10_p_claim <= verdict.log10_alpha]
+    found.sort(key=lambda test: test.log10_p_claim or 0.0)
+    points = next((point for test in found if (point := _points(test, words)) is not None), None)
+    together = next((_together(test, words) for test in found if test.name in _CORRELATIONS), None)
+    said = [each for each in (points, together) if each is not None]
+    said = said or [words.reason(text).text for text in verdict.reasons[: MOST - 1]]
+    return [*said, words.say("answer.odds", odds=words.odds(verdict.log10_p), n=verdict.tests)]
+
+
+def _points(test: EvidenceTest, words: Words) -> str | None:
+    if test.name not in _POINTS or test.statistic is None or test.null_mean is None:
+        return None
+    axis = Axis.RESIDUAL if test.name == _POINTS[0] else Role(str(test.scope)).info.axes[0]
+    figures = {"n": f"{test.statistic:.0f}", "all": test.n, "mean": f"{test.null_mean:.0f}"}
+    return words.say("answer.points", units=words.label("axis", axis.value), scope=test.scope, **figures)
+
+
+def _together(test: EvidenceTest, words: Words) -> str:
+    figures = {"x": test.statistic, "mean": test.null_mean, "sd": test.null_sd}
+    shown = {name: f"{0.0 if value is None else value + 0.0:.2f}" for name, value in figures.items()}
+    return words.say("answer.together", scope=test.scope, **shown)
+
+
+def _picture(report: Report, words: Words) -> str | None:
+    """Draw the raw cosine of a role, of norms if there are any, inside what shuffling gives: medians over its layers."""
+    kinds = {line.role: line.kind for line in report.summary}
+    known: dict[str, list[tuple[float, float, float]]] = {}
+    for item in report.comparisons:
+        for m in item.measurements:
+            if m.metric == "cosine" and m.value is not None and m.null is not None:
+                known.setdefault(item.role, []).append((m.value, m.null.mean, m.null.sd))
+    role = max(known, key=lambda role: (kinds.get(role) == "norm", len(known[role])), default=None)
+    if role is None:
+        return None
+    x, mean, sd = (median(values) for values in zip(*known[role], strict=True))
+    low, high = min(x, mean - (_SPREAD + 1) * sd), max(x, mean + (_SPREAD + 1) * sd)
+    drawn = ["─"] * _WIDTH
+    for mark, value in zip("├┤┼●", (mean - _SPREAD * sd, mean + _SPREAD * sd, mean, x), strict=True):
+        drawn[round((value - low) / (high - low or 1.0) * (_WIDTH - 1))] = mark
+    figures = {"x": f"{x:.4f}", "mean": f"{mean:.4f}", "sd": f"{sd:.4f}"}
+    return words.say("answer.picture", scope=role, line="".join(drawn), **figures)
+
+
+def _untested(verdict: Verdict, words: Words) -> str | None:
+    if not verdict.untested:
+        return None
+    first, more = words.reason(verdict.untested[0]).text, len(verdict.untested) - 1
+    return words.say("answer.untested.more", first=first, n=more) if more else words.say("answer.untested", first=first)
+
+
+def _next_step(report: Report, verdict: Verdict) -> str:
+    """Return the command worth trying next: a deeper look where nothing was found, else the page."""
+    deeper = verdict.class_ in (NO_EVIDENCE, NOT_TESTABLE) and not report.settings.deep
+    return compare_again(("--deep",) if deeper else ("--html", "report.html"), (report.a.reference, report.b.reference))

@@ -1,0 +1,59 @@
+"""The answer to a comparison: golden texts at three widths and in both languages; never over twenty lines of eighty columns."""
+
+import io
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+import kinprint
+from kinprint.render.terminal.answer import print_answer
+from support.layouts import write_checkpoint
+from support.places import DEMO_MODELS, ROOT
+
+GOLDEN = ROOT / "tests" / "golden"
+
+
+def answer(report, width=80, lang="en"):
+    shown = io.StringIO()
+    print_answer(report, Console(file=shown, width=width, highlight=False), lang=lang)
+    return shown.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("lang", ["en", "ko"])
+def test_it_is_the_golden_text(lang, width):
+    expected = (GOLDEN / "answers" / f"report_v2.{lang}.{width}.txt").read_text(encoding="utf-8")
+    assert answer(kinprint.load(GOLDEN / "report_v2.json"), width, lang) == expected
+
+
+@pytest.mark.parametrize("lang", ["en", "ko"])
+@pytest.mark.parametrize("other", ["unrelated", "finetune", "permuted", "grown", "base"])
+def test_it_fits_twenty_lines_of_eighty_columns(other, lang):
+    report = kinprint.compare(DEMO_MODELS / "base", DEMO_MODELS / other)
+    *lines, command = answer(report, lang=lang).splitlines()
+    assert len(lines) < 20
+    assert max(map(cell_len, lines)) <= 80
+    assert "…" not in "".join(lines)
+    assert command.split()[:2] == ["kinprint", "compare"]
+    assert report.verdict.class_ != "no_evidence" or "--deep" in command
+
+
+def test_the_drawn_cosine_lies_inside_what_shuffling_gives_for_unrelated_models():
+    inside = answer(kinprint.compare(DEMO_MODELS / "base", DEMO_MODELS / "unrelated"))
+    drawn = next(line for line in inside.splitlines() if "●" in line)
+    assert drawn.index("├") < drawn.index("●") < drawn.index("┤")
+    beyond = answer(kinprint.compare(DEMO_MODELS / "base", DEMO_MODELS / "finetune"))
+    drawn = next(line for line in beyond.splitlines() if "●" in line)
+    assert drawn.index("┤") < drawn.index("●")
+
+
+def test_what_could_not_be_compared_has_its_reason(tmp_path):
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 8, "num_hidden_layers": 1}
+    write_checkpoint(tmp_path / "narrow", {"model.norm.weight": np.ones(8, np.float32)}, config=config)
+    report = kinprint.compare(DEMO_MODELS / "base", tmp_path / "narrow")
+    assert report.verdict.class_ == "not_testable"
+    said = answer(report)
+    assert said.startswith("Verdict: not testable")
+    assert "•" in said
