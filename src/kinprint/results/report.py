@@ -3,7 +3,7 @@
 JSON holds no NaN: a number that does not exist is null, and the ``status`` and ``reason`` beside it say why.
 """
 
-from __future__ import annotations
+from __future__ import annotations  # plain_json looks the types of the fields up by name
 
 import importlib
 from dataclasses import dataclass, field
