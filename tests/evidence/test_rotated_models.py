@@ -11,7 +11,7 @@ from kinprint.errors import DegenerateInput
 from kinprint.evidence.empirical_null import load_null
 from kinprint.evidence.neuron_gram import (
     gram_side,
-    gram_table,
+    gram_sides,
     gram_test,
     hold_gram,
     neuron_sets,
@@ -31,6 +31,10 @@ DEMO, FAMILY = ROOT / "demo" / "models", ROOT / "tests" / "family"
 
 def held(loaded, label="m"):
     return HeldWeights(label, *loaded)
+
+
+def gram_table(one, two):
+    return hold_gram(*gram_sides(one, two))
 
 
 def turned(folder, seed=7, *, everything=False):
