@@ -193,10 +193,13 @@ def leading_part(kinds: Iterable[Rows | None]) -> tuple[Neurons, Rows]:
 
     Eigenvectors turn with the residual basis: in these coordinates, too, the other model is rotated.
     """
+    from scipy.linalg import eigh
+
     rows = list(kinds)
     parts = [part for X in rows if X is not None for part in np.array_split(X, -(-len(X) // PART))]
     total = sum(map(_covariance, parts), start=np.zeros((1, 1), dtype=np.float32))
-    V = np.ascontiguousarray(np.linalg.eigh(total)[1][:, : -1 - LEADING : -1])
+    last = len(total) - 1
+    V = eigh(total, subset_by_index=(max(0, last - LEADING + 1), last), driver="evr", overwrite_a=True)[1][:, ::-1]
     return _made(None if X is None else X @ V for X in rows), V
 
 

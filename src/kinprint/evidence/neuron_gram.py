@@ -83,12 +83,15 @@ class NeuronSet:
         if rows is None and self in self.model.kept:
             yield from self.model.kept[self].kinds
             return
+        experts = self.experts[:1] if rows else self.experts
         for role in (self.gate, self.up):
-            experts = () if role is None else self.experts[:1] if rows else self.experts
-            parts = [self.model.folded(role, self.layer, expert=expert, rows=rows) for expert in experts]
-            yield fair_signs(_joined(parts))[0] if parts else None
+            # not held here: while one matrix is looked at, the one before would stay in memory
+            yield (
+                role
+                and fair_signs(_joined([self.model.folded(role, self.layer, expert=e, rows=rows) for e in experts]))[0]
+            )
         if rows is None:
-            yield _joined([self.model.matrix(self.down, self.layer, expert=expert).T for expert in self.experts])
+            yield _joined([self.model.matrix(self.down, self.layer, expert=e).T for e in experts])
 
     def read(self) -> Neurons:
         """Read the neurons; those of small models are kept."""

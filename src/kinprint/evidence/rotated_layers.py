@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kinprint._util.cores import cores, on_all_cores
 from kinprint._util.numeric import evenly_spaced
@@ -219,36 +221,46 @@ def fit_all(
     return fits
 
 
-def alike(one: NeuronSet, two: NeuronSet) -> bool:
-    """Whether two layers of one model are copies, in whatever order: then what fits one fits the other."""
-    if (one.gate is None) != (two.gate is None):
-        return False
-    if one.model.hidden <= WIDE:
-        here, there = one.read().take(np.arange(min(one.shape[0], FEW_ROWS))), two.read()
-        return agreement(here.directions().kinds, there.directions().kinds) > COPIED_SHARE
-    few = one.kinds(None if one.gate is None else (0, min(FEW_ROWS, one.first)))
-    return agreement(_units(few), _units(two.kinds())) > COPIED_SHARE
+def _copies(layers: Iterable[NeuronSet], fitted: NeuronSet) -> list[bool]:
+    """Say of layers of one model whether they are copies of one of it, in whatever order: then what fits one fits the other."""
+    gated, wide = fitted.gate is not None, fitted.model.hidden > WIDE
+    there = (
+        list(map(partial(_some, unit=True), islice(fitted.kinds(), 2)))
+        if wide and gated
+        else fitted.read().directions().kinds
+    )
+
+    def is_copy(layer: NeuronSet) -> bool:
+        if layer == fitted or (layer.gate is not None) != gated:
+            return layer == fitted
+        few = layer.kinds((0, min(FEW_ROWS, layer.first))) if wide and gated else layer.kinds()
+        return agreement(map(partial(_some, rows=slice(FEW_ROWS), unit=True), few), there) > COPIED_SHARE
+
+    return list(map(is_copy, layers))
 
 
-def _units(kinds: Iterable[Rows | None]) -> Iterator[Rows | None]:
-    return (None if X is None else directions(X) for X in kinds)
+def _some(X: Rows | None, rows: Index | slice = slice(None), *, unit: bool = False) -> Rows | None:
+    """Return some rows, at unit length or not, of a kind that may be missing; as what maps over kinds, it holds none of them."""
+    return None if X is None else directions(X[rows]) if unit else X[rows]
 
 
 def not_fitted(a: Weights, b: Weights, fitted: Sequence[Pair], tested: Sequence[Pair], count: int) -> list[Pair]:
     """Return the first pairs whose layers are no copies, on either side, of those that the rotation was fitted on."""
-
-    def copied(side: int, pair: Pair) -> bool:
-        sets = neuron_sets((a, b)[side])
-        here = sets[pair[side]]
-        return any(sets[other[side]] == here or alike(here, sets[other[side]]) for other in fitted)
-
     kept: list[Pair] = []
-    for pair in tested:
-        if len(kept) < count and not any(on_all_cores(lambda side: copied(side, pair), (0, 1))):  # noqa: B023 - called at once
-            kept.append(pair)
+    for at in range(0, len(tested), count):
+        some = tested[at : at + count]
+
+        def copied(side: int, some: Sequence[Pair] = some) -> NDArray[np.bool_]:
+            sets = neuron_sets((a, b)[side])
+            here = [sets[pair[side]] for pair in some]
+            return np.any([_copies(here, sets[pair[side]]) for pair in fitted], axis=0)
+
+        kept += [pair for pair, *known in zip(some, *on_all_cores(copied, (0, 1)), strict=True) if not any(known)]
+        if len(kept) >= count:
+            break
     if not kept:
         raise DegenerateInput("the layers left to test on are copies of those that were fitted")
-    return kept
+    return kept[:count]
 
 
 def held_out(
@@ -260,7 +272,7 @@ def held_out(
         one, two = _layers(a, b, pair)
         rng = np.random.default_rng([seed, *pair])
         rows = np.sort(rng.permutation(one.shape[0])[:SAMPLED])
-        some = (None if X is None else X[rows] for X in one.kinds())
+        some = map(partial(_some, rows=rows), one.kinds())
         gated = one.gate is not None and two.gate is not None
         match = _matched(some, two.kinds(), R, rng, gated=gated, seed=seed, draws=draws, beyond=beyond)
         return HeldOut(pair, rows, np.arange(two.shape[0]), match, R)
