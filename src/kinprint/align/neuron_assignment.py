@@ -7,8 +7,9 @@ The gate rows of two models give one assignment of neurons, the up rows another.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,6 +41,7 @@ SIGNIFICANT = -3.0
 
 IDENTITY, PERMUTED, SUBSET, NONE = "identity", "permuted", "subset (width-pruned)", "none"
 
+Real = TypeVar("Real", bound=np.floating[Any])
 _Rows: TypeAlias = tuple[FloatArray, FloatArray]  # gate and up
 
 _BLOCK = 1 << 21  # cosines held at a time: 16 MiB
@@ -106,14 +108,17 @@ def _directions(X: ArrayLike, side: str) -> FloatArray:
 
 
 def _match(left: FloatArray, right: FloatArray, *, signed: bool, mutual: bool) -> NDArray[np.intp]:
-    def cosines(some: slice) -> FloatArray:
-        found: FloatArray = left[some] @ right.T
-        return found if signed else np.abs(found, out=found)
-
-    index = mutual_nearest(cosines, len(left), len(right)) if mutual else assigned(cosines(slice(None)))
+    likeness = partial(cosines, left, right, signed=signed)
+    index = mutual_nearest(likeness, len(left), len(right)) if mutual else assigned(likeness(slice(None)))
     index[~np.asarray(left.any(axis=1))] = -1
     index[(index >= 0) & ~np.asarray(right.any(axis=1))[index]] = -1
     return index
+
+
+def cosines(left: NDArray[Real], right: NDArray[Real], some: slice, *, signed: bool) -> NDArray[Real]:
+    """Return the cosines of some rows at unit length with others, or their sizes."""
+    found: NDArray[Real] = left[some] @ right.T
+    return found if signed else np.abs(found, out=found)
 
 
 def _too_many(left: FloatArray, right: FloatArray) -> bool:

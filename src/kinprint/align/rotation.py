@@ -18,15 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint._util.cores import cores, on_all_cores
+from kinprint._util.cores import on_all_cores
 from kinprint.align.assignment import assigned
-from kinprint.align.neuron_assignment import MAX_ASSIGNED, mutual_nearest
+from kinprint.align.neuron_assignment import MAX_ASSIGNED, cosines, mutual_nearest
 from kinprint.errors import DegenerateInput
 
 T = TypeVar("T")
@@ -132,11 +133,7 @@ def gram_profiles(
         parts = [u[tested] @ u[references].T]
     else:
         g = directions(gate)
-        parts = [
-            g[tested] @ g[references].T,
-            np.abs(u[tested] @ u[references].T),
-            np.abs(g[tested] @ u[references].T),
-        ]
+        parts = [g[tested] @ g[references].T, np.abs(u[tested] @ u[references].T), np.abs(g[tested] @ u[references].T)]
     profiles = np.concatenate([part - part.mean(axis=0) for part in parts], axis=1)
     return np.asarray(profiles, dtype=np.float32)
 
@@ -333,14 +330,10 @@ def nearest_rotation(C: Rows) -> Rows:
     scaled = C / np.linalg.norm(C)
     values, V = np.linalg.eigh(scaled.T @ scaled)
     lengths = np.sqrt(np.maximum(values, values[-1] * np.finfo(np.float32).eps))
-    R = _product((scaled @ V) / lengths, V.T)
+    R = ((scaled @ V) / lengths) @ V.T
     for _ in range(3):
-        R = 1.5 * R - 0.5 * _product(R, R.T @ R)
+        R = 1.5 * R - 0.5 * (R @ (R.T @ R))
     return np.asarray(R, dtype=np.float32)
-
-
-def _product(X: Rows, Y: Rows) -> Rows:
-    return np.concatenate(on_all_cores(lambda rows: rows @ Y, np.array_split(X, cores())))
 
 
 def _match_rotated(a: Neurons, b: Neurons, R: Rows) -> tuple[Index, Rows]:
@@ -349,7 +342,7 @@ def _match_rotated(a: Neurons, b: Neurons, R: Rows) -> tuple[Index, Rows]:
 
     def likeness(some: slice) -> Rows:
         loose: Rows = up[some] @ b.up.T + down[some] @ b.down.T
-        return loose if gate is None or b.gate is None else gate[some] @ b.gate.T + np.abs(loose)
+        return loose if gate is None or b.gate is None else np.add(gate[some] @ b.gate.T, np.abs(loose))
 
     index = _paired(likeness, a.count, b.count)
     if gate is None:
@@ -372,30 +365,19 @@ def agreement(a: Iterable[Rows | None], b: Iterable[Rows | None], R: Rows | None
     for place, (left, right) in enumerate(zip(a, b, strict=False)):
         if left is not None and right is not None:
             gated, count = gated or place == 0, min(len(left), len(right))
-            found.append(_pair_alone(left if R is None else left @ R, right, signed=place == 0 or not gated))
+            rows, signed = left if R is None else left @ R, place == 0 or not gated
+            found.append(_paired(partial(cosines, rows, right, signed=signed), len(left), len(right)))
     alike = [np.count_nonzero((found[i] == found[j]) & (found[i] >= 0)) for i in range(len(found)) for j in range(i)]
     return float(np.mean(alike)) / count
 
 
-def _pair_alone(left: Rows, right: Rows, *, signed: bool) -> Index:
-    def likeness(some: slice) -> Rows:
-        cosines: Rows = left[some] @ right.T
-        return cosines if signed else np.abs(cosines, out=cosines)
-
-    return _paired(likeness, len(left), len(right))
-
-
 def whole_rotation(a: Iterable[Rows | None], b: Iterable[Rows | None], pairs: tuple[Index, Index, Rows]) -> Rows:
     """Return the rotation of all dimensions by pairs of neurons that were found in leading ones: gate, up and down rows of both."""
-    rows, index, sign = (part[pairs[1] >= 0] for part in pairs)
-    one, two = (
-        _made(X if X is None else directions(X[some]) for X in kinds) for kinds, some in ((a, rows), (b, index))
-    )
-    return _procrustes([(one, two)], [np.arange(len(rows))], [sign])
+    paired = np.flatnonzero(pairs[1] >= 0)
+    sides = [(a, pairs[0][paired]), (b, pairs[1][paired])]
+    one, two = (_made(X if X is None else directions(X[rows]) for X in kinds) for kinds, rows in sides)
+    return _procrustes([(one, two)], [np.arange(len(paired))], [pairs[2][paired]])
 
 
 def _made(kinds: Iterable[Rows | None]) -> Neurons:
-    gate, up, down = kinds
-    assert up is not None
-    assert down is not None
-    return Neurons(gate, up, down)
+    return Neurons(*kinds)  # type: ignore[arg-type]

@@ -14,7 +14,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kinprint._util.cores import cores, on_all_cores
 from kinprint._util.numeric import evenly_spaced
@@ -115,19 +114,18 @@ def is_wide(a: Weights, b: Weights) -> bool:
 
 
 def fit(a: Weights, b: Weights, pairs: Sequence[Pair], *, seed: int, start: Rows | None = None) -> Fitted:
-    """Fit a rotation on these pairs of layers."""
-    return _fitted(pairs, [_sides(a, b, pair) for pair in pairs], start, seed)
+    """Fit a rotation on these pairs of layers; of wide models on the first, whose rows are enough."""
+    used = pairs[:1] if is_wide(a, b) else pairs
+    return _fitted(used, [_sides(a, b, pair) for pair in used], start, seed)
 
 
 def _fitted(pairs: Sequence[Pair], sides: Sequence[Sides], start: Rows | None, seed: int) -> Fitted:
-    (_, V), (_, W) = sides[0]
-    neurons = [(one, two) for (one, _), (two, _) in sides]
+    neurons, (V, W) = [(one, two) for (one, _), (two, _) in sides], (basis for _, basis in sides[0])
     if V is None or W is None:
         return Fitted(find_rotation(neurons, seed=seed, start=start), tuple(pairs))
-    first: Rows | None = None if start is None else V.T @ start @ W
+    first = None if start is None else np.asarray(V.T @ start @ W, dtype=np.float32)
     found = find_rotation(neurons, seed=seed, start=first, most=len(V))
-    R: Rows = V @ found.R @ W.T
-    return Fitted(replace(found, R=R), tuple(pairs))
+    return Fitted(replace(found, R=np.asarray(V @ found.R @ W.T, dtype=np.float32)), tuple(pairs))
 
 
 def _sides(a: Weights, b: Weights, pair: Pair) -> Sides:
@@ -224,19 +222,20 @@ def fit_all(
 def _copies(layers: Iterable[NeuronSet], fitted: NeuronSet) -> list[bool]:
     """Say of layers of one model whether they are copies of one of it, in whatever order: then what fits one fits the other."""
     gated, wide = fitted.gate is not None, fitted.model.hidden > WIDE
-    there = (
-        list(map(partial(_some, unit=True), islice(fitted.kinds(), 2)))
-        if wide and gated
-        else fitted.read().directions().kinds
-    )
+    there = list(map(partial(_some, unit=True), islice(_kinds(fitted), 2 if wide and gated else 3)))
 
     def is_copy(layer: NeuronSet) -> bool:
         if layer == fitted or (layer.gate is not None) != gated:
             return layer == fitted
-        few = layer.kinds((0, min(FEW_ROWS, layer.first))) if wide and gated else layer.kinds()
+        few = layer.kinds((0, min(FEW_ROWS, layer.first))) if wide and gated else _kinds(layer)
         return agreement(map(partial(_some, rows=slice(FEW_ROWS), unit=True), few), there) > COPIED_SHARE
 
     return list(map(is_copy, layers))
+
+
+def _kinds(layer: NeuronSet) -> Iterator[Any]:
+    """Read gate, up and down rows: of a wide model one after the other, since they fill the memory."""
+    return layer.kinds() if layer.model.hidden > WIDE else iter(layer.read().kinds)
 
 
 def _some(X: Rows | None, rows: Index | slice = slice(None), *, unit: bool = False) -> Rows | None:
@@ -250,10 +249,10 @@ def not_fitted(a: Weights, b: Weights, fitted: Sequence[Pair], tested: Sequence[
     for at in range(0, len(tested), count):
         some = tested[at : at + count]
 
-        def copied(side: int, some: Sequence[Pair] = some) -> NDArray[np.bool_]:
+        def copied(side: int, some: Sequence[Pair] = some) -> list[bool]:
             sets = neuron_sets((a, b)[side])
             here = [sets[pair[side]] for pair in some]
-            return np.any([_copies(here, sets[pair[side]]) for pair in fitted], axis=0)
+            return [any(found) for found in zip(*(_copies(here, sets[pair[side]]) for pair in fitted), strict=True)]
 
         kept += [pair for pair, *known in zip(some, *on_all_cores(copied, (0, 1)), strict=True) if not any(known)]
         if len(kept) >= count:
@@ -272,9 +271,9 @@ def held_out(
         one, two = _layers(a, b, pair)
         rng = np.random.default_rng([seed, *pair])
         rows = np.sort(rng.permutation(one.shape[0])[:SAMPLED])
-        some = map(partial(_some, rows=rows), one.kinds())
+        some = map(partial(_some, rows=rows), _kinds(one))
         gated = one.gate is not None and two.gate is not None
-        match = _matched(some, two.kinds(), R, rng, gated=gated, seed=seed, draws=draws, beyond=beyond)
+        match = _matched(some, _kinds(two), R, rng, gated=gated, seed=seed, draws=draws, beyond=beyond)
         return HeldOut(pair, rows, np.arange(two.shape[0]), match, R)
 
     return on_all_cores(matched, pairs)
