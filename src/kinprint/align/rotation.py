@@ -106,7 +106,7 @@ class FoundRotation:
     roles. After a fit even unrelated models agree to some degree; other layers decide.
     """
 
-    R: Rows  # orthogonal, width of A × width of B: row of A times R is compared with a row of B
+    R: Rows  # width of A × width of B: row of A times R is compared with a row of B; orthogonal, of wide models where it leads
     agreement: float
     rounds: int  # until the pairing stood still
     pairs: tuple[Index, Index, Rows]  # of the first layers: neurons of A and B, and signs between up and down rows

@@ -43,6 +43,9 @@ MATCHED = "neuron_match_rotated"
 
 ORIGIN_LAYERS = 3  # layers in which it is asked whether training is shared
 NEAR_BEST = 0.9
+HINT = (
+    0.25  # of the largest share of unrelated models: what leading dimensions must show for all of them to be looked at
+)
 
 Slices = dict[str, list[tuple[FloatArray, FloatArray]]]
 
@@ -284,7 +287,7 @@ def _other_layers(
     tested = fits.not_fitted(a, b, best.pairs, near, fits.HELD_OUT)
     results = fits.held_out(a, b, tested, R, seed=seed, beyond=largest)
     found = [item.pair for item in results if item.share > largest]
-    if found and fits.is_wide(a, b):  # leading dimensions suggest it: all of them decide
+    if fits.is_wide(a, b) and any(item.share > HINT * largest for item in results):  # all dimensions decide
         R = fits.whole(a, b, best)
         results = fits.held_out(a, b, tested, R, seed=seed, beyond=largest)
         found = [item.pair for item in results if item.share > largest]
