@@ -341,7 +341,7 @@ def _match_rotated(a: Neurons, b: Neurons, R: Rows) -> tuple[Index, Rows]:
     up, down, gate = a.up @ R, a.down @ R, None if a.gate is None or b.gate is None else a.gate @ R
 
     def likeness(some: slice) -> Rows:
-        free: Rows = up[some] @ b.up.T + down[some] @ b.down.T
+        free: Rows = np.add(up[some] @ b.up.T, down[some] @ b.down.T)
         return free if gate is None or b.gate is None else np.add(gate[some] @ b.gate.T, np.abs(free))
 
     index = _paired(likeness, a.count, b.count)
