@@ -94,11 +94,12 @@ class NeuronSet:
             yield _joined([self.model.matrix(self.down, self.layer, expert=e).T for e in experts])
 
     def read(self) -> Neurons:
-        """Read the neurons; those of small models are kept."""
-        gate, up, down = self.kinds()
-        found: Neurons = self.model.kept.get(self) or Neurons(gate, up, np.ascontiguousarray(down))
-        if found.nbytes * self.model.layers <= KEPT_BYTES:
-            self.model.kept[self] = found
+        """Read the neurons; those of small models are kept, read by whichever thread comes first."""
+        with self.model.lock:
+            gate, up, down = self.kinds()
+            found: Neurons = self.model.kept.get(self) or Neurons(gate, up, np.ascontiguousarray(down))
+            if found.nbytes * self.model.layers <= KEPT_BYTES:
+                self.model.kept[self] = found
         return found
 
     def cost(self, rows: tuple[int, int] | None = None) -> int:

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ class Weights(ABC):
         self.shared: Callable[[], Keys | None] | None = None
         self.bytes_read = 0
         self.kept: dict[Hashable, Any] = {}  # what searches come back to, if it is small
+        self.lock = Lock()  # of what is kept
         self.folder: Path | None = None  # of the files, if they are on this machine: a forward pass needs them
         # Of a model that is in memory and has no files: tensors by name, and what tokenizer.json holds.
         self.state: Mapping[str, Matrix] | None = None
