@@ -27,6 +27,7 @@ BENCHES = {
     "local_read": ["bench.local_read"],
     "gguf": ["bench.gguf"],
     "studies": ["bench.studies"],
+    "deep": ["bench.deep"],
     "fingerprints": ["bench.fingerprints"],
     "reports": ["bench.reports"],
     "calibration": ["bench.calibration"],

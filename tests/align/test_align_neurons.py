@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kinprint.align import neuron_assignment as neurons
-from kinprint.align.neuron_assignment import gate_up_agreement, match_rows, recovered_map
+from kinprint.align.neuron_assignment import gate_up_agreement, match_rows, mutual_nearest, recovered_map
 from kinprint.errors import DegenerateInput
 from kinprint.results.p_values import PMethod
 
@@ -190,3 +190,18 @@ def test_the_poisson_tail_is_the_sum_of_its_terms(count, rate):
 def test_the_poisson_tail_does_not_underflow():
     assert neurons.log10_p_poisson(0, 1.0) == 0.0
     assert -40_000 < neurons.log10_p_poisson(11_008, 1.0) < -39_000
+
+
+def test_mutual_nearest_is_the_same_in_blocks(monkeypatch):
+    """Rows and columns that are nearest to each other, by brute force; of rows that are equally near the first."""
+    rng = np.random.default_rng(5)
+    scores = rng.standard_normal((50, 30))
+    scores[7] = scores[33]
+    expected = np.full(50, -1)
+    for row, column in enumerate(scores.argmax(axis=1)):
+        if scores[:, column].argmax() == row:
+            expected[row] = column
+    assert (expected >= 0).sum() > 5
+    for block in (1, 64, 1 << 20):
+        monkeypatch.setattr("kinprint.align.neuron_assignment._BLOCK", block)
+        np.testing.assert_array_equal(mutual_nearest(lambda some: scores[some], 50, 30), expected)

@@ -11,7 +11,7 @@ from kinprint.errors import DegenerateInput
 from kinprint.evidence.empirical_null import load_null
 from kinprint.evidence.neuron_gram import (
     gram_side,
-    gram_table,
+    gram_sides,
     gram_test,
     hold_gram,
     neuron_sets,
@@ -31,6 +31,10 @@ DEMO, FAMILY = ROOT / "demo" / "models", ROOT / "tests" / "family"
 
 def held(loaded, label="m"):
     return HeldWeights(label, *loaded)
+
+
+def gram_table(one, two):
+    return hold_gram(*gram_sides(one, two))
 
 
 def turned(folder, seed=7, *, everything=False):
@@ -199,6 +203,22 @@ def test_an_independent_model_in_another_basis_is_not(other, everything, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("other", "derived"), [(DEMO / "base", True), (FAMILY / "indep", False)])
+def test_wide_models_are_fitted_in_their_leading_dimensions(base, other, derived, monkeypatch):
+    """What is done beyond a width of 1024, on models of 96: the fit sees a part of the dimensions, the tests see all."""
+    for module in ("align.rotation", "evidence.rotated_layers"):
+        monkeypatch.setattr(f"kinprint.{module}.WIDE", 64)
+    monkeypatch.setattr("kinprint.align.rotation.LEADING", 48)
+    two = held(turned(other, everything=True))
+    found = examine_rotation(held(base), two, null=load_null(), log10_alpha=-6.0)
+    assert found.rejects(-6.0) == derived
+    assert not found.in_order
+    if derived:
+        assert found.share > 0.9
+        assert found.layers == {0: 0, 1: 1, 2: 2, 3: 3}
+        np.testing.assert_allclose(found.turn.T @ found.turn, np.eye(96), atol=1e-4)
+
+
 def test_without_deep_a_rotation_hides_and_the_report_says_it_was_not_looked_for(tmp_path):
     derive.save_state(tmp_path / "turned", *turned(DEMO / "finetune"))
     report = compare(str(DEMO / "base"), str(tmp_path / "turned"), Options(metrics=("pearson",)), settings=Settings())

@@ -5,9 +5,11 @@ The gate rows of two models give one assignment of neurons, the up rows another.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,9 +41,10 @@ SIGNIFICANT = -3.0
 
 IDENTITY, PERMUTED, SUBSET, NONE = "identity", "permuted", "subset (width-pruned)", "none"
 
+Real = TypeVar("Real", bound=np.floating[Any])
 _Rows: TypeAlias = tuple[FloatArray, FloatArray]  # gate and up
 
-_BLOCK = 1 << 22  # cosines held at a time: 32 MiB
+_BLOCK = 1 << 21  # cosines held at a time: 16 MiB
 
 
 @dataclass(frozen=True)
@@ -105,34 +108,39 @@ def _directions(X: ArrayLike, side: str) -> FloatArray:
 
 
 def _match(left: FloatArray, right: FloatArray, *, signed: bool, mutual: bool) -> NDArray[np.intp]:
-    if mutual:
-        index = _mutual_nearest(left, right, signed=signed)
-    else:
-        cosines = left @ right.T
-        index = assigned(cosines if signed else np.abs(cosines))
+    likeness = partial(cosines, left, right, signed=signed)
+    index = mutual_nearest(likeness, len(left), len(right)) if mutual else assigned(likeness(slice(None)))
     index[~np.asarray(left.any(axis=1))] = -1
     index[(index >= 0) & ~np.asarray(right.any(axis=1))[index]] = -1
     return index
+
+
+def cosines(left: NDArray[Real], right: NDArray[Real], some: slice, *, signed: bool) -> NDArray[Real]:
+    """Return the cosines of some rows at unit length with others, or their sizes."""
+    found: NDArray[Real] = left[some] @ right.T
+    return found if signed else np.abs(found, out=found)
 
 
 def _too_many(left: FloatArray, right: FloatArray) -> bool:
     return bool(max(left.shape[0], right.shape[0]) > MAX_ASSIGNED)
 
 
-def _mutual_nearest(left: FloatArray, right: FloatArray, *, signed: bool) -> NDArray[np.intp]:
-    nearest = np.empty(left.shape[0], dtype=np.intp)
-    best = np.full(right.shape[0], -np.inf)
-    back = np.zeros(right.shape[0], dtype=np.intp)
-    step = max(1, _BLOCK // right.shape[0])
-    for start in range(0, left.shape[0], step):
-        cosines = left[start : start + step] @ right.T
-        if not signed:
-            np.abs(cosines, out=cosines)
-        nearest[start : start + step] = cosines.argmax(axis=1)
-        top = cosines.max(axis=0)
-        back = np.where(top > best, start + cosines.argmax(axis=0), back)
-        best = np.maximum(best, top)
-    return np.where(back[nearest] == np.arange(left.shape[0]), nearest, -1)
+def mutual_nearest(similarity: Callable[[slice], NDArray[np.floating]], rows: int, columns: int) -> NDArray[np.intp]:
+    """Return for each row the column that it is nearest to and that is nearest to it, or −1; some rows at a time."""
+    step = max(1, _BLOCK // columns)
+
+    def nearest(start: int) -> tuple[NDArray[np.intp], NDArray[np.floating], NDArray[np.floating]]:
+        block = similarity(slice(start, start + step))
+        index = block.argmax(axis=1)
+        return index, block[np.arange(len(index)), index], block.max(axis=0)
+
+    found, own, best = zip(*on_all_cores(nearest, range(0, rows, step)), strict=True)
+    index = np.concatenate(found)
+    near = np.flatnonzero(np.concatenate(own) == np.max(best, axis=0)[index])
+    _, first = np.unique(index[near], return_index=True)  # of rows that are equally near, the first
+    mutual = np.full(rows, -1, dtype=np.intp)
+    mutual[near[first]] = index[near[first]]
+    return mutual
 
 
 def gate_up_agreement(

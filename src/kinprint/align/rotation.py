@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from kinprint._util.cores import on_all_cores
 from kinprint.align.assignment import assigned
-from kinprint.align.neuron_assignment import MAX_ASSIGNED
+from kinprint.align.neuron_assignment import MAX_ASSIGNED, cosines, mutual_nearest
 from kinprint.errors import DegenerateInput
 
 T = TypeVar("T")
@@ -37,11 +38,13 @@ BANDS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 """Edges of the bands of eigenvectors, leading ones first: they double, as the decay of spectra suggests."""
 
 ITERATIONS, WIDE_ITERATIONS = 30, 3
-"""Rounds at most. A wide model's neurons have labels enough to be paired rightly at once; a round then takes ten seconds."""
+"""Rounds at most; a wide model's neurons have labels enough to be paired rightly at once."""
 SAMPLED = 1024
 """Rows of A matched in each round: Procrustes needs no more, and a round costs rows × rows of B × width."""
-WIDE = 1024
-"""Width beyond which one basis serves all kinds of rows."""
+WIDE, LEADING = 1024, 512
+"""Width beyond which neurons are paired by their coordinates along so many leading eigenvectors, in a tenth of the time."""
+PART = 1 << 11
+"""Rows at a time of which the covariance of a wide model is summed: all their directions would take as much memory again."""
 KEPT = 1 << 20
 """Values of a matrix up to which what follows from it is kept."""
 RIDGE = 0.05
@@ -68,14 +71,18 @@ class Neurons:
         return int(self.up.shape[1])
 
     @property
+    def kinds(self) -> tuple[Rows | None, Rows, Rows]:
+        """Rows of gate, up and down."""
+        return self.gate, self.up, self.down
+
+    @property
     def nbytes(self) -> int:
         """Bytes that they take."""
-        return sum(X.nbytes for X in (self.gate, self.up, self.down) if X is not None)
+        return sum(X.nbytes for X in self.kinds if X is not None)
 
     def directions(self) -> Neurons:
         """Return the same with every row at unit length."""
-        gate = None if self.gate is None else directions(self.gate)
-        return self.once("directions", lambda: Neurons(gate, directions(self.up), directions(self.down)))
+        return self.once("directions", lambda: _made(X if X is None else directions(X) for X in self.kinds))
 
     def once(self, name: object, make: Callable[[], T]) -> T:
         """Return what `make` makes of these neurons; kept with them if they are few, since a search comes back to a layer."""
@@ -88,7 +95,7 @@ class Neurons:
 
     def take(self, rows: Index) -> Neurons:
         """Return some of the neurons."""
-        return Neurons(None if self.gate is None else self.gate[rows], self.up[rows], self.down[rows])
+        return _made(None if X is None else X[rows] for X in self.kinds)
 
 
 @dataclass(frozen=True)
@@ -99,9 +106,10 @@ class FoundRotation:
     roles. After a fit even unrelated models agree to some degree; other layers decide.
     """
 
-    R: Rows  # orthogonal, width of A × width of B: row of A times R is compared with a row of B
+    R: Rows  # width of A × width of B: row of A times R is compared with a row of B; orthogonal, of wide models where it leads
     agreement: float
     rounds: int  # until the pairing stood still
+    pairs: tuple[Index, Index, Rows]  # of the first layers: neurons of A and B, and signs between up and down rows
 
 
 def directions(X: NDArray[np.floating]) -> Rows:
@@ -125,11 +133,7 @@ def gram_profiles(
         parts = [u[tested] @ u[references].T]
     else:
         g = directions(gate)
-        parts = [
-            g[tested] @ g[references].T,
-            np.abs(u[tested] @ u[references].T),
-            np.abs(g[tested] @ u[references].T),
-        ]
+        parts = [g[tested] @ g[references].T, np.abs(u[tested] @ u[references].T), np.abs(g[tested] @ u[references].T)]
     profiles = np.concatenate([part - part.mean(axis=0) for part in parts], axis=1)
     return np.asarray(profiles, dtype=np.float32)
 
@@ -150,7 +154,7 @@ def _band_profiles(neurons: Neurons, rows: Index | None, width: int | None) -> N
     frames = _frames(unit)
     if rows is not None:
         neurons, unit = neurons.take(rows), unit.take(rows)
-    kinds = [X for X in (unit.gate, unit.up, unit.down) if X is not None]
+    kinds = [X for X in unit.kinds if X is not None]
     lengths = _log_length(neurons.up) + _log_length(neurons.down)  # a rescaled neuron keeps the product
     labels = [lengths] if neurons.gate is None else [_log_length(neurons.gate), lengths]
     pairs = [(i, j) for i in range(len(kinds)) for j in range(i + 1, len(kinds))]
@@ -171,14 +175,29 @@ def _band_profiles(neurons: Neurons, rows: Index | None, width: int | None) -> N
 
 
 def _frames(unit: Neurons) -> list[Rows]:
-    """Return bases that turn with the residual basis: eigenvectors, leading ones first, of the covariances of rows.
+    """Return bases that turn with the residual basis: eigenvectors, leading ones first, of the covariance of each kind of rows."""
+    kinds = [X for X in unit.kinds if X is not None]
+    return [np.ascontiguousarray(np.linalg.eigh(X.T @ X)[1][:, ::-1]) for X in kinds]
 
-    One for each kind of rows; where that would take minutes, one of all of them, which tells neurons apart nearly as well.
+
+def _covariance(X: Rows) -> Rows:
+    unit = directions(X)
+    return unit.T @ unit
+
+
+def leading_part(kinds: Iterable[Rows | None]) -> tuple[Neurons, Rows]:
+    """Return the neurons of a wide model by their coordinates along the leading eigenvectors of all their rows, and those.
+
+    Eigenvectors turn with the residual basis: in these coordinates, too, the other model is rotated.
     """
-    covariances = [X.T @ X for X in (unit.gate, unit.up, unit.down) if X is not None]
-    if unit.width > WIDE:
-        covariances = [np.sum(covariances, axis=0)]
-    return [np.ascontiguousarray(np.linalg.eigh(C)[1][:, ::-1]) for C in covariances]
+    from scipy.linalg import eigh
+
+    rows = list(kinds)
+    parts = [part for X in rows if X is not None for part in np.array_split(X, -(-len(X) // PART))]
+    total = sum(map(_covariance, parts), start=np.zeros((1, 1), dtype=np.float32))
+    last = len(total) - 1
+    V = eigh(total, subset_by_index=(max(0, last - LEADING + 1), last), driver="evr", overwrite_a=True)[1][:, ::-1]
+    return _made(None if X is None else X @ V for X in rows), V
 
 
 def spectrum(neurons: Neurons, width: int) -> NDArray[np.float64]:
@@ -188,7 +207,7 @@ def spectrum(neurons: Neurons, width: int) -> NDArray[np.float64]:
     nearest to themselves with noise of 30 % of the spread, 20 with 50 %; of logarithms 3 and none.
     """
     unit = neurons.directions()
-    kinds = [X for X in (unit.gate, unit.up, unit.down) if X is not None]
+    kinds = [X for X in unit.kinds if X is not None]
     every = neurons.once("spectrum", lambda: [np.linalg.eigvalsh(X.T @ X)[::-1] for X in kinds])
     values = [found[:width].astype(np.float64) for found in every]
     return np.concatenate([(found - found.mean()) / (found.std() or 1.0) for found in values])
@@ -216,15 +235,15 @@ def pair_by_bands(a: NDArray[np.float64], b: NDArray[np.float64]) -> Index:
     kept = values > 1e-3 * values[-1]
     whiten = vectors[:, kept] / np.sqrt(values[kept] + RIDGE * values[-1])
     left, right = a @ whiten, b @ whiten
-    return _paired(2.0 * left @ right.T - np.sum(right * right, axis=1) - np.sum(left * left, axis=1)[:, None])
+    sizes = np.sum(left * left, axis=1)[:, None], np.sum(right * right, axis=1)
+    return _paired(lambda some: 2.0 * left[some] @ right.T - sizes[1] - sizes[0][some], len(left), len(right))
 
 
-def _paired(similarity: NDArray[np.floating]) -> Index:
-    """Pair rows with columns: the best assignment where that is quick, else mutual nearest."""
-    if max(similarity.shape) <= MAX_ASSIGNED:
-        return assigned(np.asarray(similarity, dtype=np.float64))
-    nearest, back = similarity.argmax(axis=1), similarity.argmax(axis=0)
-    return np.where(back[nearest] == np.arange(similarity.shape[0]), nearest, -1)
+def _paired(similarity: Callable[[slice], NDArray[np.floating]], rows: int, columns: int) -> Index:
+    """Pair rows with columns, given what gives the similarity of some rows: by the best assignment where that is quick."""
+    if max(rows, columns) <= MAX_ASSIGNED:
+        return assigned(similarity(slice(None)))
+    return mutual_nearest(similarity, rows, columns)
 
 
 def find_rotation(
@@ -233,30 +252,33 @@ def find_rotation(
     start: Rows | None = None,
     seed: int = 0,
     among: Index | None = None,
+    most: int = 0,
 ) -> FoundRotation:
     """Find the rotation between two models from pairs of layers that are taken to belong together.
 
     Without a first guess to `start` from (the embeddings of shared tokens, say), band profiles pair the first neurons. `seed`
-    draws the neurons of A that are used, where there are more than `SAMPLED`, `among` those given if any are.
+    draws the neurons of A that are used, where there are more than `SAMPLED`, `among` those given if any are. Of the leading part
+    of a wide model `most` neurons are used, and few rounds made.
     """
     rng = np.random.default_rng(seed)
     sides: list[tuple[Neurons, Neurons]] = []
     indices: list[Index] = []
+    used: list[Index] = []
     for a, b in pairs:  # one pair at a time: they may be read only now
         _check(a, b)
-        most = max(SAMPLED, a.width)  # fewer rows than dimensions would leave the rotation undetermined
-        rows = np.sort(rng.permutation(a.count if among is None else among)[:most])
+        # fewer rows than dimensions would leave the rotation undetermined
+        rows = np.sort(rng.permutation(a.count if among is None else among)[: max(SAMPLED, a.width, most)])
         if start is None:
             some = None if a.count == len(rows) else rows
             width = min(a.width, b.width)
             labels = on_all_cores(lambda side: band_profiles(*side, width), ((a, some), (b, None)))  # noqa: B023 - called at once
             indices.append(pair_by_bands(*labels))
         sides.append((a.take(rows).directions(), b.directions()))
+        used.append(rows)
     R = start
     signs = [_first_signs(*side, index) for side, index in zip(sides, indices, strict=True)] if R is None else []
     rounds = 0
-    limit = WIDE_ITERATIONS if sides[0][0].width > WIDE else ITERATIONS
-    for rounds in range(1, limit + 1):
+    for rounds in range(1, 1 + (WIDE_ITERATIONS if most else ITERATIONS)):
         if R is None or rounds > 1:
             R = _procrustes(sides, indices, signs)
         again = on_all_cores(lambda side: _match_rotated(*side, R), sides)  # noqa: B023 - called at once
@@ -265,8 +287,8 @@ def find_rotation(
         if still:
             break
     assert R is not None
-    shares = on_all_cores(lambda side: agreement(*side, R), sides)
-    return FoundRotation(R, float(np.mean(shares)), rounds)
+    shares = on_all_cores(lambda side: agreement(side[0].kinds, side[1].kinds, R), sides)
+    return FoundRotation(R, float(np.mean(shares)), rounds, (used[0], indices[0], signs[0]))
 
 
 def _check(a: Neurons, b: Neurons) -> None:
@@ -316,13 +338,17 @@ def nearest_rotation(C: Rows) -> Rows:
 
 def _match_rotated(a: Neurons, b: Neurons, R: Rows) -> tuple[Index, Rows]:
     """Pair neurons by the cosines of all their rows under a rotation; and the sign between their up and down rows."""
-    loose = (a.up @ R) @ b.up.T + (a.down @ R) @ b.down.T
-    if a.gate is not None and b.gate is not None:
-        index = _paired((a.gate @ R) @ b.gate.T + np.abs(loose))
-    else:
-        index = _paired(loose)
-    sign = np.where(loose[np.arange(len(index)), index] < 0.0, -1.0, 1.0).astype(np.float32)
-    return index, sign if a.gate is not None else np.ones_like(sign)
+    up, down, gate = a.up @ R, a.down @ R, None if a.gate is None or b.gate is None else a.gate @ R
+
+    def likeness(some: slice) -> Rows:
+        free: Rows = np.add(up[some] @ b.up.T, down[some] @ b.down.T)
+        return free if gate is None or b.gate is None else np.add(gate[some] @ b.gate.T, np.abs(free))
+
+    index = _paired(likeness, a.count, b.count)
+    if gate is None:
+        return index, np.ones(a.count, dtype=np.float32)
+    loose = np.einsum("ij,ij->i", up, b.up[index]) + np.einsum("ij,ij->i", down, b.down[index])
+    return index, np.where(loose < 0.0, -1.0, 1.0).astype(np.float32)
 
 
 def match_rotated(a: Neurons, b: Neurons, R: Rows) -> Index:
@@ -330,13 +356,28 @@ def match_rotated(a: Neurons, b: Neurons, R: Rows) -> Index:
     return _match_rotated(a.directions(), b.directions(), R)[0]
 
 
-def agreement(a: Neurons, b: Neurons, R: Rows) -> float:
-    """Return the share of neurons that two kinds of rows, each alone, pair alike under a rotation: the mean over the kinds."""
-    one, two = a.directions(), b.directions()
-    found = []
-    for left, right, signed in ((one.gate, two.gate, True), (one.up, two.up, False), (one.down, two.down, False)):
+def agreement(a: Iterable[Rows | None], b: Iterable[Rows | None], R: Rows | None = None) -> float:
+    """Return the share of neurons that two kinds of rows, each alone, pair alike under a rotation: the mean over the kinds.
+
+    Directions of gate rows (None without), up rows and down rows are given; signs of the others are free where there are gates.
+    """
+    found, count, gated = [], 0, False
+    for place, (left, right) in enumerate(zip(a, b, strict=False)):
         if left is not None and right is not None:
-            cosines = (left @ R) @ right.T
-            found.append(_paired(cosines if signed or one.gate is None else np.abs(cosines)))
+            gated, count = gated or place == 0, min(len(left), len(right))
+            rows, signed = left if R is None else left @ R, place == 0 or not gated
+            found.append(_paired(partial(cosines, rows, right, signed=signed), len(left), len(right)))
     alike = [np.count_nonzero((found[i] == found[j]) & (found[i] >= 0)) for i in range(len(found)) for j in range(i)]
-    return float(np.mean(alike)) / min(a.count, b.count)
+    return float(np.mean(alike)) / count
+
+
+def whole_rotation(a: Iterable[Rows | None], b: Iterable[Rows | None], pairs: tuple[Index, Index, Rows]) -> Rows:
+    """Return the rotation of all dimensions by pairs of neurons that were found in leading ones: gate, up and down rows of both."""
+    paired = np.flatnonzero(pairs[1] >= 0)
+    sides = [(a, pairs[0][paired]), (b, pairs[1][paired])]
+    one, two = (_made(X if X is None else directions(X[rows]) for X in kinds) for kinds, rows in sides)
+    return _procrustes([(one, two)], [np.arange(len(paired))], [pairs[2][paired]])
+
+
+def _made(kinds: Iterable[Rows | None]) -> Neurons:
+    return Neurons(*kinds)  # type: ignore[arg-type]

@@ -7,12 +7,14 @@ neurons that find their own place has an exact null, since the orders of unrelat
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
+from kinprint._util.cores import on_all_cores
 from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.align.rotation import Index, Neurons, Rows, gram_profiles
 from kinprint.arch import Role
@@ -34,8 +36,8 @@ GRAM_ROWS = 512
 """Rows of gate and up that profiles are made of: half are tested, half are references."""
 LEAST_NEURONS = 16
 MOST_NEURONS = 8192  # of all experts of a layer together; of more, the first expert stands for the layer
-KEPT_BYTES = 1 << 25
-"""Of the neurons of a model that are kept: a search comes back to each layer a dozen times."""
+KEPT_BYTES = 1 << 26
+"""Of the neurons of a model up to which they are kept: a search comes back to each layer a dozen times."""
 OWN_ORDER = -3.0
 """log10 p of a model's layers against each other below which its neurons have an order."""
 COPIED = 0.8
@@ -73,31 +75,31 @@ class NeuronSet:
         shapes = [self.model.shape(self.up, self.layer, expert) for expert in self.experts]
         return sum(shape[0] for shape in shapes), shapes[0][1]
 
-    def gate_and_up(self, rows: tuple[int, int] | None = None) -> tuple[Rows | None, Rows]:
-        """Read gate and up, or some of the rows of the first expert.
+    def kinds(self, rows: tuple[int, int] | None = None) -> Iterator[Any]:
+        """Read gate (None without), up and down rows one after the other: all, or some of gate and up of the first expert.
 
         Norm scales are folded in, and means are off where a recipe gave weights a sign.
         """
         if rows is None and self in self.model.kept:
-            return self.model.kept[self].gate, self.model.kept[self].up
+            yield from self.model.kept[self].kinds
+            return
         experts = self.experts[:1] if rows else self.experts
-
-        def read(role: Role) -> Rows:
-            parts = [self.model.folded(role, self.layer, expert=expert, rows=rows) for expert in experts]
-            return fair_signs(_joined(parts))[0]
-
-        return None if self.gate is None else read(self.gate), read(self.up)
+        for role in (self.gate, self.up):
+            # not held here: while one matrix is looked at, the one before would stay in memory
+            yield (
+                role
+                and fair_signs(_joined([self.model.folded(role, self.layer, expert=e, rows=rows) for e in experts]))[0]
+            )
+        if rows is None:
+            yield _joined([self.model.matrix(self.down, self.layer, expert=e).T for e in experts])
 
     def read(self) -> Neurons:
-        """Read the neurons, norm scales folded in; those of small models are kept."""
-        kept = self.model.kept
-        if self in kept:
-            neurons: Neurons = kept[self]
-            return neurons
-        downs = [self.model.matrix(self.down, self.layer, expert=expert).T for expert in self.experts]
-        found = Neurons(*self.gate_and_up(), np.ascontiguousarray(_joined(downs)))
-        if found.nbytes + sum(neurons.nbytes for neurons in kept.values()) <= KEPT_BYTES:
-            kept[self] = found
+        """Read the neurons; those of small models are kept, read by whichever thread comes first."""
+        with self.model.lock:
+            gate, up, down = self.kinds()
+            found: Neurons = self.model.kept.get(self) or Neurons(gate, up, np.ascontiguousarray(down))
+            if found.nbytes * self.model.layers <= KEPT_BYTES:
+                self.model.kept[self] = found
         return found
 
     def cost(self, rows: tuple[int, int] | None = None) -> int:
@@ -178,27 +180,23 @@ def gram_side(
     tested, references = halves(limit, np.random.default_rng([seed, limit]))
     profiles, lengths = [], []
     for layer in layers:
-        gate, up = sets[layer].gate_and_up((0, limit))
+        gate, up = sets[layer].kinds((0, limit))
         profiles.append(gram_profiles(gate, up, references, tested))
         lengths.append(np.linalg.norm(up, axis=1).astype(np.float64))
     return GramSide(tuple(layers), profiles, lengths, limit)
 
 
-def gram_table(
-    a: Weights,
-    b: Weights,
-    *,
-    seed: int = 0,
-    count: int = GRAM_LAYERS,
-    allowed: Allowed = everything,
-    checked: bool = False,
-) -> GramTable:
-    """Read two models and compare their profiles."""
-    one = gram_side(a, seed=seed, count=count, allowed=allowed)
-    two = gram_side(b, seed=seed, count=count, rows=one.rows, allowed=allowed)
-    if two.rows < one.rows:
-        one = gram_side(a, seed=seed, count=count, rows=two.rows, allowed=allowed)
-    return hold_gram(one, two, checked=checked)
+def gram_sides(
+    a: Weights, b: Weights, *, seed: int = 0, count: int = GRAM_LAYERS, allowed: Allowed = everything
+) -> list[GramSide]:
+    """Read two models, and make the profiles of as many neurons as both have."""
+
+    def side(model: Weights, rows: int = GRAM_ROWS) -> GramSide:
+        return gram_side(model, seed=seed, count=count, rows=rows, allowed=allowed)
+
+    sides = on_all_cores(side, (a, b))
+    rows = min(found.rows for found in sides)
+    return [found if found.rows == rows else side(model, rows) for found, model in zip(sides, (a, b), strict=True)]
 
 
 class OrderedNeurons(DegenerateInput):
@@ -213,7 +211,7 @@ def _own_order(side: GramSide) -> Text | None:
     taken for related. Layers that are copies of each other are left out; a model with no two layers left cannot be checked.
     """
     alike = [(one, two) for two, one in combinations(side.profiles, 2) if one.shape == two.shape]
-    points = [fixed_points(one, two, centre=True) for one, two in alike]
+    points = on_all_cores(lambda pair: fixed_points(*pair, centre=True), alike)
     found = [item.log10_p for item in points if item.count < COPIED * item.n]
     if not found:
         return Text("it has no two layers, different from each other, to check that places of neurons mean nothing")
@@ -235,7 +233,7 @@ def hold_gram(a: GramSide, b: GramSide, *, checked: bool = False) -> GramTable:
             raise OrderedNeurons("model {side}: {why}", side=side, why=why)
     counts = np.zeros((len(a.layers), len(b.layers)))
     log10_p = np.zeros_like(counts)
-    skipped = Counter[Text]()
+    skipped, places = Counter[Text](), list[tuple[int, int]]()
     for i, one in enumerate(a.profiles):
         for j, two in enumerate(b.profiles):
             why = None
@@ -246,8 +244,10 @@ def hold_gram(a: GramSide, b: GramSide, *, checked: bool = False) -> GramTable:
             if why is not None:
                 skipped[why] += 1
                 continue
-            found = fixed_points(one, two, centre=True)
-            counts[i, j], log10_p[i, j] = found.count, found.log10_p
+            places.append((i, j))
+    points = on_all_cores(lambda at: fixed_points(a.profiles[at[0]], b.profiles[at[1]], centre=True), places)
+    for place, found in zip(places, points, strict=True):
+        counts[place], log10_p[place] = found.count, found.log10_p
     if skipped.total() == counts.size:
         raise DegenerateInput("no pair of layers can be held against each other: {why}", why=next(iter(skipped)))
     reasons = [
@@ -297,7 +297,7 @@ def rotation_controls(
         sets = neuron_sets(model, allowed)
         where = sets[evenly_spaced(sorted(sets), 1, at="middles")[0]]
         count = min(GRAM_ROWS, where.first)
-        gate, up = where.gate_and_up((0, count))
+        gate, up = where.kinds((0, count))
     except (DegenerateInput, BudgetExceeded, IndexError) as error:
         why = NO_MLP if isinstance(error, IndexError) else error.reason
         return [ControlFinding(name, wanted, "not run", None, None, None, why) for name, wanted, _ in ROTATION_CONTROLS]

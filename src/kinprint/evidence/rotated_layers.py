@@ -7,8 +7,11 @@ of all others which belong together. Every such choice is paid for in the p-valu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -24,11 +27,13 @@ from kinprint.align.rotation import (
     agreement,
     directions,
     find_rotation,
+    leading_part,
     match_rotated,
     spectrum,
+    whole_rotation,
 )
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.neuron_gram import LEAST_NEURONS, NO_MLP, Allowed, everything, neuron_sets
+from kinprint.evidence.neuron_gram import LEAST_NEURONS, NO_MLP, Allowed, NeuronSet, everything, neuron_sets
 from kinprint.evidence.neuron_matching import DRAWS, NULL_ROWS
 from kinprint.model.weights import Weights
 
@@ -42,6 +47,8 @@ FEW_ROWS, COPIED_SHARE = 128, 0.2  # neurons looked at, and share found beyond w
 
 Pair = tuple[int, int]  # a layer of A and one of B
 Layers = tuple[list[int], list[int]]  # layers of A and of B
+Side = tuple[Neurons, Rows | None]  # neurons, and the basis that they are given in, if it is not the model's own
+Sides = tuple[Side, Side]
 
 
 @dataclass(frozen=True)
@@ -94,23 +101,59 @@ def cost_of(a: Weights, b: Weights, pair: Pair) -> int:
 
 def searched_layers(a: Weights, b: Weights, allowed: Allowed, room: int) -> Layers:
     """Return the layers of both sides that are searched, as many as there is room for; none where that is a single one."""
-    most = min(room, SEARCHED if max(a.hidden, b.hidden) > WIDE else SEARCHED_NARROW)
+    most = min(room, SEARCHED if is_wide(a, b) else SEARCHED_NARROW)
     one, two = (
         evenly_spaced(sorted(neuron_sets(model, allowed)), most, at="middles") if most >= 2 else [] for model in (a, b)
     )
     return one, two
 
 
+def is_wide(a: Weights, b: Weights) -> bool:
+    """Whether a layer of either side is too large to be fitted in all dimensions."""
+    return max(a.hidden, b.hidden) > WIDE
+
+
 def fit(a: Weights, b: Weights, pairs: Sequence[Pair], *, seed: int, start: Rows | None = None) -> Fitted:
-    """Fit a rotation on these pairs of layers."""
-    return Fitted(find_rotation((read_pair(a, b, pair) for pair in pairs), seed=seed, start=start), tuple(pairs))
+    """Fit a rotation on these pairs of layers; of wide models on the first, whose rows are enough."""
+    used = pairs[:1] if is_wide(a, b) else pairs
+    return _fitted(used, [_sides(a, b, pair) for pair in used], start, seed)
 
 
-def _read_few(a: Weights, b: Weights, pairs: Sequence[Pair]) -> Iterator[list[tuple[Pair, Neurons, Neurons]]]:
+def _fitted(pairs: Sequence[Pair], sides: Sequence[Sides], start: Rows | None, seed: int) -> Fitted:
+    neurons, (V, W) = [(one, two) for (one, _), (two, _) in sides], (basis for _, basis in sides[0])
+    if V is None or W is None:
+        return Fitted(find_rotation(neurons, seed=seed, start=start), tuple(pairs))
+    first = None if start is None else np.asarray(V.T @ start @ W, dtype=np.float32)
+    found = find_rotation(neurons, seed=seed, start=first, most=len(V))
+    return Fitted(replace(found, R=np.asarray(V @ found.R @ W.T, dtype=np.float32)), tuple(pairs))
+
+
+def _sides(a: Weights, b: Weights, pair: Pair) -> Sides:
+    """Read the neurons of a layer of A and of one of B to be fitted on: of wide models their leading part."""
+    if not is_wide(a, b):
+        one, two = read_pair(a, b, pair)
+        return (one, None), (two, None)
+    found: list[Side] = on_all_cores(lambda layer: leading_part(layer.kinds()), _layers(a, b, pair))
+    return found[0], found[1]
+
+
+def _read_few(a: Weights, b: Weights, pairs: Sequence[Pair]) -> Iterator[list[tuple[Pair, Sides]]]:
     """Read pairs of layers, as many at a time as there are cores; those of wide models one by one, since they fill the memory."""
-    step = 1 if max(a.hidden, b.hidden) > WIDE else cores()
+    step = 1 if is_wide(a, b) else cores()
     for at in range(0, len(pairs), step):
-        yield [(pair, *read_pair(a, b, pair)) for pair in pairs[at : at + step]]
+        yield [(pair, _sides(a, b, pair)) for pair in pairs[at : at + step]]
+
+
+def whole(a: Weights, b: Weights, fitted: Fitted) -> Rows:
+    """Return the rotation of all dimensions: of wide models by the neurons that the fit in leading ones has paired."""
+    if not is_wide(a, b):
+        return fitted.rotation.R
+    one, two = _layers(a, b, fitted.pairs[0])
+    return whole_rotation(one.kinds(), two.kinds(), fitted.rotation.pairs)
+
+
+def _layers(a: Weights, b: Weights, pair: Pair) -> tuple[NeuronSet, NeuronSet]:
+    return neuron_sets(a)[pair[0]], neuron_sets(b)[pair[1]]
 
 
 def propose_pairs(a: Weights, b: Weights, layers: Layers) -> list[Pair]:
@@ -140,12 +183,12 @@ def nearest_pairs(a: Weights, b: Weights, layers: Layers, R: Rows) -> list[Pair]
 
     def turned(layer: int) -> list[Rows | None]:
         rows = (0, min(FEW_ROWS, sets[0][layer].first))
-        return [None if X is None else directions(X @ R[:, columns]) for X in sets[0][layer].gate_and_up(rows)]
+        return [None if X is None else directions(X @ R[:, columns]) for X in sets[0][layer].kinds(rows)]
 
     few = {layer: turned(layer) for layer in layers[0]}
     best: dict[Pair, float] = {}
     for layer in layers[1]:
-        two = [None if X is None else directions(X[:, columns]) for X in sets[1][layer].gate_and_up()]
+        two = [None if X is None else directions(X[:, columns]) for X in islice(sets[1][layer].kinds(), 2)]
         likeness = {at: _likeness(one, two) for at, one in few.items()}
         near = max(likeness, key=lambda at: likeness[at])
         best[near, layer] = likeness[near]
@@ -163,63 +206,77 @@ def fit_all(
     a: Weights, b: Weights, pairs: Sequence[Pair], layers: Layers, starts: Sequence[Rows], seed: int
 ) -> list[Fitted]:
     """Fit on layers at the same depth, from all starts; then on those that spectra propose, until neurons agree clearly."""
-    # one layer of a wide model has rows enough to determine a rotation, and each more takes half a minute
-    first = pairs[: 1 if a.hidden > WIDE else (len(pairs) + 1) // 2]
-    if not starts:
-        fits = [fit(a, b, first, seed=seed)]
-    else:
-        sides = [read_pair(a, b, pair) for pair in first]
-        found = on_all_cores(lambda start: find_rotation(sides, seed=seed, start=start), (None, *starts))
-        fits = [Fitted(rotation, tuple(first)) for rotation in found]
+    first = pairs[: 1 if is_wide(a, b) else (len(pairs) + 1) // 2]  # a wide layer has rows enough
+    sides = [_sides(a, b, pair) for pair in first]
+    fits = on_all_cores(lambda start: _fitted(first, sides, start, seed), (None, *starts))
     if any(found.rotation.agreement > CLEAR_FIT for found in fits):
         return fits
     for few in _read_few(a, b, propose_pairs(a, b, layers)[:PROPOSED]):
-        for (pair, _, _), rotation in zip(
-            few, on_all_cores(lambda item: find_rotation([item[1:]], seed=seed), few), strict=True
-        ):
-            fits.append(Fitted(rotation, (pair,)))
-            if rotation.agreement > CLEAR_FIT:
+        for found in on_all_cores(lambda item: _fitted([item[0]], [item[1]], None, seed), few):
+            fits.append(found)
+            if found.rotation.agreement > CLEAR_FIT:
                 return fits
     return fits
 
 
-def alike(one: Neurons, two: Neurons) -> bool:
-    """Whether two layers of one model are copies, in whatever order: then what fits one fits the other."""
-    if (one.gate is None) != (two.gate is None):
-        return False
-    few = one.take(np.arange(min(one.count, FEW_ROWS)))
-    return agreement(few, two, np.eye(one.width, dtype=np.float32)) > COPIED_SHARE
+def _copies(layers: Iterable[NeuronSet], fitted: NeuronSet) -> list[bool]:
+    """Say of layers of one model whether they are copies of one of it, in whatever order: then what fits one fits the other."""
+    gated, wide = fitted.gate is not None, fitted.model.hidden > WIDE
+    there = list(map(partial(_some, unit=True), islice(_kinds(fitted), 2 if wide and gated else 3)))
+
+    def is_copy(layer: NeuronSet) -> bool:
+        if layer == fitted or (layer.gate is not None) != gated:
+            return layer == fitted
+        few = layer.kinds((0, min(FEW_ROWS, layer.first))) if wide and gated else _kinds(layer)
+        return agreement(map(partial(_some, rows=slice(FEW_ROWS), unit=True), few), there) > COPIED_SHARE
+
+    return list(map(is_copy, layers))
+
+
+def _kinds(layer: NeuronSet) -> Iterator[Any]:
+    """Read gate, up and down rows: of a wide model one after the other, since they fill the memory."""
+    return layer.kinds() if layer.model.hidden > WIDE else iter(layer.read().kinds)
+
+
+def _some(X: Rows | None, rows: Index | slice = slice(None), *, unit: bool = False) -> Rows | None:
+    """Return some rows, at unit length or not, of a kind that may be missing; as what maps over kinds, it holds none of them."""
+    return None if X is None else directions(X[rows]) if unit else X[rows]
 
 
 def not_fitted(a: Weights, b: Weights, fitted: Sequence[Pair], tested: Sequence[Pair], count: int) -> list[Pair]:
     """Return the first pairs whose layers are no copies, on either side, of those that the rotation was fitted on."""
-
-    def copied(here: Neurons, layer: int, side: int) -> bool:
-        sets = neuron_sets((a, b)[side])
-        return any(other[side] == layer or alike(here, sets[other[side]].read()) for other in fitted)
-
     kept: list[Pair] = []
-    for pair in tested:
-        if len(kept) < count and not any(map(copied, read_pair(a, b, pair), pair, (0, 1))):
-            kept.append(pair)
+    for at in range(0, len(tested), count):
+        some = tested[at : at + count]
+
+        def copied(side: int, some: Sequence[Pair] = some) -> list[bool]:
+            sets = neuron_sets((a, b)[side])
+            here = [sets[pair[side]] for pair in some]
+            return [any(found) for found in zip(*(_copies(here, sets[pair[side]]) for pair in fitted), strict=True)]
+
+        kept += [pair for pair, *known in zip(some, *on_all_cores(copied, (0, 1)), strict=True) if not any(known)]
+        if len(kept) >= count:
+            break
     if not kept:
         raise DegenerateInput("the layers left to test on are copies of those that were fitted")
-    return kept
+    return kept[:count]
 
 
 def held_out(
     a: Weights, b: Weights, pairs: Sequence[Pair], R: Rows, *, seed: int, draws: int = DRAWS, beyond: float = 0.0
 ) -> list[HeldOut]:
     """Match the neurons of layers that the rotation was not fitted on."""
-    results = []
-    for pair in pairs:
-        one, two = read_pair(a, b, pair)
+
+    def matched(pair: Pair) -> HeldOut:
+        one, two = _layers(a, b, pair)
         rng = np.random.default_rng([seed, *pair])
-        rows = np.sort(rng.permutation(one.count)[:SAMPLED])
-        others = np.arange(two.count)
-        match = _matched(one.take(rows), two, R, rng, seed=seed, draws=draws, beyond=beyond)
-        results.append(HeldOut(pair, rows, others, match, R))
-    return results
+        rows = np.sort(rng.permutation(one.shape[0])[:SAMPLED])
+        some = map(partial(_some, rows=rows), _kinds(one))
+        gated = one.gate is not None and two.gate is not None
+        match = _matched(some, _kinds(two), R, rng, gated=gated, seed=seed, draws=draws, beyond=beyond)
+        return HeldOut(pair, rows, np.arange(two.shape[0]), match, R)
+
+    return on_all_cores(matched, pairs)
 
 
 def half_held_out(
@@ -227,8 +284,8 @@ def half_held_out(
 ) -> list[HeldOut]:
     """Match half of a layer's neurons under a rotation of its own, fitted on the other half and what those are paired with."""
 
-    def matched(item: tuple[Pair, Neurons, Neurons]) -> HeldOut | None:
-        pair, one, two = item
+    def matched(item: tuple[Pair, Sides]) -> HeldOut | None:
+        pair, ((one, _), (two, _)) = item
         rng = np.random.default_rng([seed, *pair])
         order, half = rng.permutation(one.count), min(one.count, two.count) // 2
         fitted, rows = np.sort(order[:half]), np.sort(order[half:][:SAMPLED])
@@ -237,7 +294,8 @@ def half_held_out(
         others = np.setdiff1d(np.arange(two.count), partners)
         if min(len(rows), len(others)) < LEAST_NEURONS:
             return None
-        match = _matched(one.take(rows), two.take(others), R, rng, seed=seed, draws=draws, beyond=beyond)
+        kinds, gated = (one.take(rows).kinds, two.take(others).kinds), one.gate is not None and two.gate is not None
+        match = _matched(*kinds, R, rng, gated=gated, seed=seed, draws=draws, beyond=beyond)
         own = max(_recognised(one, rows, fitted), _recognised(two, others, partners[partners >= 0]))
         return HeldOut(pair, rows, others, match, R, own)
 
@@ -257,19 +315,20 @@ def _recognised(neurons: Neurons, rows: Index, fitted: Index) -> float:
 
 
 def _matched(
-    one: Neurons, two: Neurons, R: Rows, rng: np.random.Generator, *, seed: int, draws: int, beyond: float
+    one: Iterable[Any],
+    two: Iterable[Any],
+    R: Rows,
+    rng: np.random.Generator,
+    *,
+    gated: bool,
+    seed: int,
+    draws: int,
+    beyond: float,
 ) -> NeuronMatch:
     """Pair neurons by gate and by up rows (by up and by down rows where there is no gate), under a rotation."""
-    columns = np.sort(rng.permutation(one.width)[:COLUMNS])
-    back = R.T[:, columns]
-    gated = one.gate is not None and two.gate is not None
-    first, second = ((side.gate, side.up) if gated else (side.up, side.down) for side in (one, two))
+    columns = np.sort(rng.permutation(R.shape[0])[:COLUMNS])
+    back, kinds = R.T[:, columns], (0, 2) if gated else (1, 3)
+    left, right = [X[:, columns] for X in islice(one, *kinds)], [X @ back for X in islice(two, *kinds)]
     return gate_up_agreement(
-        *(X[:, columns] for X in first if X is not None),
-        *(X @ back for X in second if X is not None),
-        draws=draws,
-        seed=seed,
-        up_signed=one.gate is None,
-        null_rows=NULL_ROWS,
-        beyond=beyond,
+        *left, *right, draws=draws, seed=seed, up_signed=not gated, null_rows=NULL_ROWS, beyond=beyond
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.align.neuron_assignment import LEAST_DRAWS, MAX_ASSIGNED
-from kinprint.align.rotation import WIDE, Neurons, Rows, nearest_rotation
+from kinprint.align.rotation import Neurons, Rows, nearest_rotation
 from kinprint.errors import BudgetExceeded, DegenerateInput
 from kinprint.evidence import neuron_gram as grams
 from kinprint.evidence import rotated_layers as fits
@@ -43,6 +43,9 @@ MATCHED = "neuron_match_rotated"
 
 ORIGIN_LAYERS = 3  # layers in which it is asked whether training is shared
 NEAR_BEST = 0.9
+HINT = (
+    0.25  # of the largest share of unrelated models: what leading dimensions must show for all of them to be looked at
+)
 
 Slices = dict[str, list[tuple[FloatArray, FloatArray]]]
 
@@ -100,7 +103,7 @@ def examine_rotation(
     before = a.bytes_read + b.bytes_read
     try:
         count = _affordable(a, b, allowance, allowed)
-        table = grams.gram_table(a, b, seed=seed, count=count, allowed=allowed)
+        table = grams.hold_gram(*grams.gram_sides(a, b, seed=seed, count=count, allowed=allowed))
         found = _in_order(a, b, table, log10_alpha, None if allowance is None else allowance // 2, seed)
         if found.in_order:
             found = _all_in_order(a, b, found, _left(a, b, allowance, before), seed, allowed)
@@ -166,7 +169,8 @@ def _all_in_order(
         count = _affordable(a, b, allowance, allowed, most=min(grams.MOST_LAYERS, max(a.layers, b.layers)))
         if count <= len(found.by_layer):
             return found
-        table = grams.gram_table(a, b, seed=seed, count=count, allowed=allowed, checked=True)
+        sides = grams.gram_sides(a, b, seed=seed, count=count, allowed=allowed)
+        table = grams.hold_gram(*sides, checked=True)
     except (BudgetExceeded, DegenerateInput):
         return found
     by_layer, layers = _nearest(table)
@@ -230,7 +234,7 @@ def _reordered(
         found = [result.pair for test, result in zip(tests, results, strict=True) if _matches(test)]
         # layers that one rotation explains are taken: near-copies of them in either model would match as well
         left = [[at for at in side if all(at != pair[i] for pair in found)] for i, side in enumerate(layers)]
-        if all(left) and a.hidden <= WIDE:
+        if all(left) and not fits.is_wide(a, b):
             halves = _half_layers(a, b, tried, (left[0], left[1]), null, seed)
             tests += _tests(halves, null, HALF_STATISTIC, choices, OTHER_NEURONS)
             results += halves
@@ -283,6 +287,10 @@ def _other_layers(
     tested = fits.not_fitted(a, b, best.pairs, near, fits.HELD_OUT)
     results = fits.held_out(a, b, tested, R, seed=seed, beyond=largest)
     found = [item.pair for item in results if item.share > largest]
+    if fits.is_wide(a, b) and any(item.share > HINT * largest for item in results):  # all dimensions decide
+        R = fits.whole(a, b, best)
+        results = fits.held_out(a, b, tested, R, seed=seed, beyond=largest)
+        found = [item.pair for item in results if item.share > largest]
     if (
         not found
         or not layers[0]
@@ -291,7 +299,7 @@ def _other_layers(
         return results
     fitted = {layer for _, layer in best.pairs}
     rest = [pair for pair in near if pair not in tested]
-    again = fits.fit(a, b, found, seed=seed, start=R).rotation.R
+    again = fits.whole(a, b, fits.fit(a, b, found, seed=seed, start=R))
     for turned, some in ((R, [p for p in rest if p[1] not in fitted]), (again, [p for p in rest if p[1] in fitted])):
         results += fits.held_out(a, b, some, turned, seed=seed, draws=LEAST_DRAWS, beyond=largest)
     return results
@@ -383,9 +391,9 @@ def _origin_matched(a: Weights, b: Weights, results: Sequence[HeldOut]) -> Origi
     best = max(found.share for found in results)
     near = sorted((found for found in results if found.share >= NEAR_BEST * best), key=lambda found: found.pair)
     for found in evenly_spaced(near, ORIGIN_LAYERS, at="ends"):
-        one, two = read_pair(a, b, found.pair)
         agreed = (found.match.gate_index == found.match.up_index) & (found.match.gate_index >= 0)
         if np.count_nonzero(agreed) >= grams.LEAST_NEURONS:
+            one, two = read_pair(a, b, found.pair)
             partners = found.others[found.match.gate_index[agreed]]
             paired = _paired(one.take(found.rows[agreed]), two.take(partners), found.R)
             for name, pair in paired.items():

@@ -16,6 +16,7 @@ from kinprint.evidence.empirical_null import EmpiricalNull, NullSample, parse_nu
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.fingerprints.all_methods import METHODS
 from kinprint.fingerprints.base import Chance, Features, Method, PortableMethod, Score, check_needs
+from kinprint.model.tokens import Keys
 from kinprint.model.weights import Weights
 from kinprint.results.findings import BEYOND, INSIDE, NO_NULL, OFF, TESTED, MethodDetail, MethodFinding, MethodNull
 from kinprint.results.options import Options
@@ -53,8 +54,12 @@ def statistic_of(method: Method) -> str:
 
 def share_tokens(a: Weights, b: Weights) -> None:
     """Give each of two models the tokens of the other, so that both choose among the same ones."""
-    one, two = a.keys(), b.keys()
-    shared = None if one is None or two is None else np.intersect1d(one, two)
+
+    @cache
+    def shared() -> Keys | None:
+        one, two = a.keys(), b.keys()
+        return None if one is None or two is None else np.intersect1d(one, two)
+
     a.shared = b.shared = shared
 
 

@@ -1,9 +1,10 @@
 """Read the matrices of a model by role, in logical orientation, one at a time."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -44,9 +45,11 @@ class Weights(ABC):
         self.layers = naming.layers
         self.experts = naming.experts
         self.hidden = hidden or 0  # width of the residual stream
-        self.shared: Keys | None = None  # keys of the tokens that the partner has too, where a pair is compared
+        # what gives the keys of the tokens that the partner has too, where a pair is compared
+        self.shared: Callable[[], Keys | None] | None = None
         self.bytes_read = 0
         self.kept: dict[Hashable, Any] = {}  # what searches come back to, if it is small
+        self.lock = Lock()  # of what is kept
         self.folder: Path | None = None  # of the files, if they are on this machine: a forward pass needs them
         # Of a model that is in memory and has no files: tensors by name, and what tokenizer.json holds.
         self.state: Mapping[str, Matrix] | None = None
@@ -117,7 +120,9 @@ class Weights(ABC):
         if before is None or not self.has(before, place):
             return values
         scale = self.matrix(before, place)
-        return values * scale if scale.shape == values.shape[1:] else values
+        if scale.shape != values.shape[1:]:
+            return values
+        return np.multiply(values, scale, out=values if self.state is None and values.flags.writeable else None)
 
     def expanded(self, role: Role, layer: int) -> Matrix:
         """Return a key or value matrix (gamma folded) with each head repeated for its own group of query heads."""
@@ -143,7 +148,7 @@ class Weights(ABC):
         known = self.vocabulary()
         if not known:
             return sample_ids(rows, count, rare=rare)
-        return sample_tokens(known, rows, count, shared=self.shared, rare=rare)
+        return sample_tokens(known, rows, count, shared=self.shared and self.shared(), rare=rare)
 
     def embedding(self, ids: NDArray[np.intp]) -> Matrix:
         """Return these rows of the embedding, in the order given."""
@@ -185,7 +190,8 @@ class StoredWeights(Weights):
     def _values(self, part: RoleTensor, rows: Run | None) -> Array:
         want = Want(*part.key, rows)
         (sample,) = self.model.read([want], max_gap_bytes=MAX_GAP_BYTES)
-        self.bytes_read += self.model.cost(want)
+        cost = self.model.cost(want)
+        self.bytes_read += cost  # no call between reading and writing it: other threads read, too
         return sample.stored
 
     def _rows_of(self, part: RoleTensor, numbers: list[int]) -> Array:

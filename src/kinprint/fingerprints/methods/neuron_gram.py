@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.neuron_gram import GRAM_ROWS, GramSide, gram_side, gram_test, hold_gram
+from kinprint.evidence.neuron_gram import GRAM_ROWS, GramSide, gram_side, gram_sides, gram_test, hold_gram
 from kinprint.fingerprints.base import Chance, Change, Features, PortableMethod, Score, all_but, register
 from kinprint.model.weights import Weights
 from kinprint.text import Text
@@ -53,11 +53,7 @@ class Gram(PortableMethod):
 
     def score_models(self, a: Weights, b: Weights, *, seed: int = 0) -> Score:
         """Count fixed points of as many neurons as both have, in more layers than a file holds."""
-        sides = gram_side(a, seed=seed), gram_side(b, seed=seed)
-        if sides[0].rows != sides[1].rows:
-            rows = min(side.rows for side in sides)
-            sides = gram_side(a, seed=seed, rows=rows), gram_side(b, seed=seed, rows=rows)
-        return score_of(*sides)
+        return score_of(*gram_sides(a, b, seed=seed))
 
 
 def _side(features: Features) -> GramSide:
