@@ -10,7 +10,7 @@ import pytest
 
 from kinprint._util.files import read_whole
 from kinprint.errors import FileTooLarge, SchemaError
-from kinprint.evidence.empirical_null import load_null
+from kinprint.evidence.empirical_null import load_null, parse_null
 from kinprint.model.inspection import inspect
 from kinprint.render.forms import REPORT_FORMS
 from kinprint.results.plain_json import MOST_PLACES
@@ -177,6 +177,16 @@ def test_a_sample_of_spoilt_results(shown, tmp_path, kind):
 @pytest.mark.parametrize("part", range(5))
 def test_spoilt_results(shown, tmp_path, part, kind):
     assert 0 < campaign(shown, tmp_path, kind, 1000 * part, 1000) < 1000
+
+
+def test_denser_than_any_report_is_refused_before_it_is_parsed(inside, tmp_path):
+    dense = b'{"schema": "kinprint.report", "schema_version": 2, "x": [' + b"{}," * 50_000 + b"{}]}"
+    (tmp_path / "dense.json").write_bytes(dense)
+    done = inside("report", tmp_path / "dense.json")
+    assert (done.code, "has 50003 opening brackets" in done.err) == (6, True)
+    for opened in (Report.from_json, lambda raw: parse_null(raw, "null.json")):
+        with pytest.raises(SchemaError, match="opening brackets"):
+            opened(dense)
 
 
 def test_files_without_an_end_are_refused():
