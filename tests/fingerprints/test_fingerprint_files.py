@@ -243,13 +243,14 @@ def _mutants(features, rng):
 
 
 @pytest.mark.slow
-def test_no_fingerprint_of_a_stranger_can_break_a_method(prints):
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.nightly)])
+def test_no_fingerprint_of_a_stranger_can_break_a_method(prints, every):
     rng = np.random.default_rng(5)
     tried = 0
     for name, good in prints["base"].features.items():
         for bad in _mutants(good, rng):
-            for a, b in ((bad, good), (good, bad), (bad, bad)):
+            for a, b in ((bad, good), (good, bad), (bad, bad))[tried % every :: every]:
                 (row,) = run_on_features({name: a}, {name: b}, [METHODS[name]])
                 assert row.status == OFF or np.isfinite(row.value), (name, row)
                 tried += 1
-    assert tried > 500
+    assert tried > 500 / every

@@ -110,7 +110,7 @@ def _in_time(connection: HTTPConnection) -> Iterator[None]:
     """Hang up if the head of a reply takes longer than one read may: urllib3 would wait for each byte of it anew."""
 
     def hang_up() -> None:
-        with suppress(OSError):
+        with suppress(OSError, AttributeError):  # closed meanwhile
             connection.sock.shutdown(socket.SHUT_RDWR)
 
     late = threading.Timer(connection.timeout or 0.0, hang_up)
