@@ -95,7 +95,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("campaign of faults")
         terminalreporter.write("\n".join(lines) + "\n")
         if kept := os.environ.get("KINPRINT_CAMPAIGN"):
-            campaign.keep(Path(kept), lines)
+            campaign.keep(Path(kept), lines, campaign.commit())
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from kinprint.bundle import report_of, verify_bundle, write_bundle
-from kinprint.bundle.members import MAY_DIFFER
+from kinprint.bundle.members import CAPS, MAY_DIFFER
 from kinprint.errors import BadSelection, FormatError, StorageError
 from kinprint.results.report import Report
 from kinprint.sources.ledger import Ledger
@@ -173,3 +173,11 @@ def test_signed_addresses_of_controls_do_not_enter(web, bundler, tmp_path, small
     bundler(tmp_path / "signed.zip", one, two, controls=address, parents=address)
     assert not [name for name, data in members(tmp_path / "signed.zip").items() if b"hf_secret" in data]
     assert verify_bundle(tmp_path / "signed.zip", offline=True).outcome == "verified"
+
+
+@pytest.mark.parametrize(("limit", "least"), [("CAPS", {**CAPS, "ranges.jsonl": 100}), ("MOST_MEMBERS", 3)])
+def test_a_bundle_that_could_not_be_opened_again_is_not_written(made, bundler, tmp_path, monkeypatch, limit, least):
+    monkeypatch.setattr(f"kinprint.bundle.container.{limit}", least)
+    with pytest.raises(BadSelection, match=r"could not be opened again: .*expected at most"):
+        bundler(tmp_path / "large.zip", made.a, made.b)
+    assert not list(tmp_path.glob("*large.zip*"))

@@ -10,7 +10,7 @@ import pytest
 
 from kinprint._util.files import read_whole
 from kinprint.errors import FileTooLarge, SchemaError
-from kinprint.evidence.empirical_null import load_null
+from kinprint.evidence.empirical_null import load_null, parse_null
 from kinprint.model.inspection import inspect
 from kinprint.render.forms import REPORT_FORMS
 from kinprint.results.plain_json import MOST_PLACES
@@ -110,19 +110,22 @@ def test_what_fits_the_schema_and_not_itself(shown, tmp_path, monkeypatch):
 
 @cache
 def saved(kind):
-    """Return a sound result of a kind, as JSON holds it."""
+    """Return a sound result of a kind as JSON, and the ways to all its values by the part of it where they lie."""
     if kind == "report":
-        return SAVED
-    made = inspect(DEMO_MODELS / "base") if kind == "inspection" else pairs_report()
-    return json.loads((made.tree if kind == "tree" else made).to_json())
+        raw = json.dumps(SAVED)
+    else:
+        made = inspect(DEMO_MODELS / "base") if kind == "inspection" else pairs_report()
+        raw = (made.tree if kind == "tree" else made).to_json()
+    parts: dict = {}
+    for path in places(json.loads(raw)):
+        parts.setdefault((path[0], *(key for key in path[1:3] if isinstance(key, str))), []).append(path)
+    return raw, parts
 
 
 def spoilt(number, kind):
     """Return a saved result with one to three values changed, as often in one part of it as in another."""
-    rng, data = random.Random(number), copy.deepcopy(saved(kind))
-    parts: dict = {}
-    for path in places(data):
-        parts.setdefault((path[0], *(key for key in path[1:3] if isinstance(key, str))), []).append(path)
+    raw, parts = saved(kind)
+    rng, data = random.Random(number), json.loads(raw)
     for _ in range(rng.randint(1, 3)):
         path = rng.choice(parts[rng.choice(sorted(parts))])
         try:
@@ -158,7 +161,7 @@ def campaign(shown, folder, kind, first, cases):
 
 @pytest.mark.parametrize("form", ["--html", "--markdown", "--csv", "--sarif"])
 def test_a_pair_of_models_that_are_not_there(shown, tmp_path, form):
-    data = copy.deepcopy(saved("pairs"))
+    data = json.loads(saved("pairs")[0])
     data["pairs"][0]["a"] = 2**63 - 1
     done = shown(data, form, tmp_path / "x")
     assert (done.code, "cannot be shown" in done.err, "Traceback" in done.err) == (6, True, False)
@@ -177,6 +180,16 @@ def test_a_sample_of_spoilt_results(shown, tmp_path, kind):
 @pytest.mark.parametrize("part", range(5))
 def test_spoilt_results(shown, tmp_path, part, kind):
     assert 0 < campaign(shown, tmp_path, kind, 1000 * part, 1000) < 1000
+
+
+def test_denser_than_any_report_is_refused_before_it_is_parsed(inside, tmp_path):
+    dense = b'{"schema": "kinprint.report", "schema_version": 2, "x": [' + b"{}," * 50_000 + b"{}]}"
+    (tmp_path / "dense.json").write_bytes(dense)
+    done = inside("report", tmp_path / "dense.json")
+    assert (done.code, "has 50003 opening brackets" in done.err) == (6, True)
+    for opened in (Report.from_json, lambda raw: parse_null(raw, "null.json")):
+        with pytest.raises(SchemaError, match="opening brackets"):
+            opened(dense)
 
 
 def test_files_without_an_end_are_refused():

@@ -162,7 +162,7 @@ def test_other_files_of_that_name_are_left_to_their_reader():
         assert parse_header(head) is None
 
 
-@pytest.mark.parametrize("cases", [300, pytest.param(20_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("cases", [100, pytest.param(20_000, marks=pytest.mark.nightly)])
 def test_mutants_are_refused_or_read(cases):
     sound = [version_0()[0], version_0(tied=False)[0], quantised()[0]]
 

@@ -12,7 +12,7 @@ from kinprint.model.inspection import inspect
 from support import contract
 from support.adapter_files import HIDDEN, PATHS, factors, lora_names, write_adapter
 from support.contract import little_model
-from support.fuzzing import IN_MEMORY, MemorySession, fuzz, spoil
+from support.fuzzing import IN_MEMORY, MemorySession, Pieces, fuzz, spoil
 
 CASES, PARTS = 100_000, 20
 NEAR = 3000  # bytes from either end, where most headers and directories are
@@ -65,15 +65,11 @@ def mutants(kind, first, cases, most=None):
         files.update(written(kind, rng.choice(variants)))
         small = [name for name in files if name.endswith(".json")]
         chosen = rng.choice(small) if small and rng.random() < 0.15 else rng.choice(sorted(files.keys() - small))
-        raw, where = files[chosen], rng.random()
-        if where < 0.5:
-            raw = spoil(raw[:NEAR], rng, words=WORDS, most=3) + raw[NEAR:]
-        elif where < 0.8:
-            raw = raw[:-NEAR] + spoil(raw[-NEAR:], rng, words=WORDS, most=3)
-        else:
-            raw = spoil(raw, rng, words=WORDS, most=3)
-        files[chosen] = raw
-        return raw
+        raw, where = memoryview(files[chosen]), rng.random()
+        at = 0 if where < 0.5 else max(0, len(raw) - NEAR) if where < 0.8 else rng.randrange(len(raw))
+        rest = raw[at + NEAR :] if rng.random() < 0.95 else b""
+        files[chosen] = Pieces(raw[:at], spoil(bytes(raw[at : at + NEAR]), rng, words=WORDS, most=3), rest)
+        return files[chosen]
 
     for name in variants:
         written(kind, name)  # before memory is judged

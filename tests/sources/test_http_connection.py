@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from urllib3.exceptions import NewConnectionError, ProtocolError
 
+from kinprint.sources.http import drain
 from kinprint.sources.http_connection import (
     FAIR_PACE,
     Due,
@@ -157,7 +158,7 @@ def test_trailers_without_end_are_refused(ask):
 def test_draining_gives_up_on_a_long_body(ask):
     long = b"HTTP/1.1 404 Not Found\r\nContent-Length: 9000000\r\n\r\n" + b"x" * 900_000
     server, get = ask([long], [OK])
-    get().drain_conn()
+    drain(get())
     assert body(get()) == b"hello"
     assert server.connections == 2
 
@@ -174,7 +175,7 @@ def test_broken_chunks(ask, rest):
 def test_connections_are_kept(ask):
     server, get = ask([OK], [b"HTTP/1.1 204 No Content\r\n\r\n"], [b"HTTP/1.1 304 Not\r\n\r\n"], [OK], [OK])
     assert [body(get()) for _ in range(3)] == [b"hello", b"", b""]
-    get().drain_conn()
+    drain(get())
     assert body(get()) == b"hello"
     assert server.connections == 1
 

@@ -1,10 +1,11 @@
 """Proxies named in the environment, as every other tool takes them."""
 
+import threading
 import traceback
 
 import pytest
 
-from kinprint.errors import TransferError
+from kinprint.errors import KinprintError, TransferError
 from kinprint.refs import ByteRange
 
 WEIGHTS = "model-00001-of-00002.safetensors"
@@ -73,3 +74,34 @@ def test_dead_proxy_is_named_without_its_password(session_for, monkeypatch):
     with pytest.raises(TransferError, match=r"ProxyError: .*proxy") as caught:
         read(session_for(attempts=1), "http://models.test/folder")
     assert "verysecret" not in str(caught.value)
+
+
+LONG = b"HTTP/1.1 404 Not Found\r\nContent-Length: 60000\r\n\r\n"
+DRIPS = {
+    "head": (b"HTTP/1.1 404 No\r\nA: ", b"x"),
+    "interim": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "body": (LONG, b"x"),
+}
+
+
+@pytest.mark.parametrize(("first", "then"), DRIPS.values(), ids=DRIPS)
+def test_what_drips_through_a_proxy_has_an_end(proxy, session_for, monkeypatch, first, then):
+    """Each read ends in time; without an end of its own the whole would take as long as the server likes."""
+    monkeypatch.setenv("http_proxy", proxy.url)
+    monkeypatch.setattr("kinprint.sources.http._DRAIN_S", 0.2)
+    sent, over = [], threading.Event()
+
+    def drip(request):
+        request.wfile.write(first)
+        while not over.wait(0.05) and len(sent) < 200:
+            request.wfile.write(then)
+            request.wfile.flush()
+            sent.append(then)
+        request.close_connection = True
+        return True
+
+    proxy.spoil = drip
+    with pytest.raises(KinprintError):
+        read(session_for(attempts=1, read_timeout_s=0.4), "http://models.test/folder")
+    over.set()
+    assert len(sent) < 200

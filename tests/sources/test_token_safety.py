@@ -333,3 +333,26 @@ def test_a_small_file_that_repeats_the_token(web, session_for):
     with pytest.raises(TransferError, match="repeats the token that was sent; refused") as caught:
         session_for(endpoint=web.url, token=TOKEN)._client.get_small(f"{web.url}/x", label="x", cap=1000)
     assert TOKEN not in str(caught.value)
+
+
+@pytest.mark.parametrize("first", ["x" * 100, TOKEN.ljust(100)], ids=["later", "at once"])
+def test_a_place_of_its_own_that_a_server_leads_to_does_not_repeat_the_token_either(web, session_for, tmp_path, first):
+    """The token goes there too, and the second read goes there without being led."""
+    bodies = iter([first, TOKEN.ljust(100)])
+
+    def spoil(request):
+        if request.path == "/elsewhere":
+            assert request.headers["Authorization"] == f"Bearer {TOKEN}"
+            span = request.headers["Range"].removeprefix("bytes=")
+            web.reply(request, 206, next(bodies).encode(), Content_Range=f"bytes {span}/200", ETag="a")
+        else:
+            web.reply(request, 302, b"", Location="/elsewhere", X_Linked_Size="200")
+        return True
+
+    web.spoil = spoil
+    session = session_for(endpoint=web.url, token=TOKEN, range_cache=tmp_path / "kept")
+    source = session.open_folder(f"{web.url}/{WEIGHTS}").open(WEIGHTS)
+    with pytest.raises(TransferError, match="repeats the token that was sent; refused"):
+        [read(source, 0, 100), read(source, 100, 200)]
+    kept = [path.read_bytes() for path in (tmp_path / "kept").rglob("*") if path.is_file()]
+    assert not any(TOKEN.encode() in content for content in kept)

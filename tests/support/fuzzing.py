@@ -11,7 +11,7 @@ import resource
 import signal
 import threading
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,16 +30,39 @@ from kinprint.sources.settings import Settings
 from support.campaign import tried
 
 R = TypeVar("R")
+Raw = TypeVar("Raw", bound=Sized)
 IN_MEMORY = "in/memory"  # names the model of a `MemorySession`, as a user would
 ROOM = 64 << 20  # that a parser may allocate beyond the file's size
 SECONDS = 5.0  # of computing that a case may take; twelve times as long by the clock, as machines are busy
 MOST_FAILURES = 20  # before a run is given up
-_TRACED = 16  # one case in so many has its allocations traced, which takes longer than the case itself
+_TRACED = 64  # one case in so many has its allocations traced, which takes longer than the case itself
 _POWERS = (5, 7, 8, 15, 16, 31, 32, 62, 63)
 _EXTREMES = (0, 1, 2, 3, 7, 8, *(1 << n for n in _POWERS), *((1 << n) - 1 for n in (*_POWERS, 64)))
 
 
 # -- files without a disk ----------------------------------------------------------------------------------------------
+
+
+class Pieces:
+    """Bytes end to end without a copy: of a file of megabytes a mutant has a few of its own."""
+
+    def __init__(self, *parts: bytes | memoryview) -> None:
+        self._parts = [memoryview(part) for part in parts]
+        self._size = sum(map(len, parts))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, span: slice) -> bytes:
+        """Return a copy of some of them."""
+        (start, stop, _), found = span.indices(self._size), []
+        for part in self._parts:
+            found.append(part[max(0, start) : max(0, stop)])
+            start, stop = start - len(part), stop - len(part)
+        return b"".join(found)
+
+
+Files = Mapping[str, bytes | Pieces]
 
 
 class MemoryFile:
@@ -48,7 +71,7 @@ class MemoryFile:
     identity = "memory"
     at_hand = False
 
-    def __init__(self, data: bytes, size: int | None = None, label: str = "memory/file") -> None:
+    def __init__(self, data: bytes | Pieces, size: int | None = None, label: str = "memory/file") -> None:
         self.data, self.label = data, label
         self.size = len(data) if size is None else size
         self.reads: list[tuple[int, int]] = []
@@ -69,7 +92,7 @@ class MemoryFile:
 class MemoryFolder:
     """A folder in memory, listed."""
 
-    def __init__(self, files: Mapping[str, bytes], reference: str = "memory") -> None:
+    def __init__(self, files: Files, reference: str = "memory") -> None:
         self._files = files
         self.provenance = Provenance(reference=reference, kind="folder", location=reference)
 
@@ -89,7 +112,7 @@ class MemoryFolder:
         found = self._files.get(name)
         if found is not None and len(found) > cap:
             raise FileTooLarge(f"{name}: {len(found)} bytes, more than the {cap} allowed here")
-        return found
+        return found if found is None else found[:]
 
 
 class _Here(DaemonPool):
@@ -110,7 +133,7 @@ class MemorySession(Session):
     def __init__(self) -> None:
         super().__init__(Settings(range_cache=None, hub_cache=None, offline=True))
         self._pool = self._coordinators = _Here(1)
-        self._files: Mapping[str, bytes] = {}
+        self._files: Files = {}
 
     def open_folder(self, reference: str | ModelRef) -> Folder:
         """Return the files in memory, or others as a session does."""
@@ -118,7 +141,7 @@ class MemorySession(Session):
             return MemoryFolder(self._files)
         return super().open_folder(reference)
 
-    def put(self, files: Mapping[str, bytes]) -> None:
+    def put(self, files: Files) -> None:
         """Let the model be these files."""
         self._files = files
 
@@ -200,8 +223,8 @@ class Hang(AssertionError):
 
 
 def fuzz(
-    attempt: Callable[[bytes], object],
-    mutant: Callable[[Random], bytes],
+    attempt: Callable[[Raw], object],
+    mutant: Callable[[Random], Raw],
     *,
     seed: int,
     cases: int,
@@ -245,7 +268,7 @@ def fuzz(
     return refused
 
 
-def _one(attempt: Callable[[bytes], object], raw: bytes, room: int, *, traced: bool) -> bool:
+def _one(attempt: Callable[[Raw], object], raw: Raw, room: int, *, traced: bool) -> bool:
     refused = False
     if traced:
         tracemalloc.start()

@@ -27,7 +27,7 @@ DTYPES = ("F32", "F16", "BF16", "F64", "F8_E4M3", "F8_E5M2", "I8", "U8", "I32", 
 WORDS = (b"[]", b"{}", b"null", b"-1", b"1e999", b'"', b",", b"F8_E4M3", b"data_offsets", b'"shape":[0,32]')
 
 
-def sound(seed: int = 0, *, experts: int = 0) -> tuple[Tensors, dict[str, Any], dict[str, Any]]:
+def sound(seed: int = 0, *, experts: int = 0, layers: int = LAYERS) -> tuple[Tensors, dict[str, Any], dict[str, Any]]:
     """Return tensors, config and tokenizer of a small random Llama, or of a mixture of experts."""
     rng = np.random.default_rng(seed)
 
@@ -35,7 +35,7 @@ def sound(seed: int = 0, *, experts: int = 0) -> tuple[Tensors, dict[str, Any], 
         return (rng.standard_normal(shape) / 6).astype(np.float32)
 
     tensors: Tensors = {"model.embed_tokens.weight": matrix(VOCABULARY, HIDDEN)}
-    for layer in range(LAYERS):
+    for layer in range(layers):
         at = f"model.layers.{layer}"
         for name in ("input_layernorm", "post_attention_layernorm"):
             tensors[f"{at}.{name}.weight"] = (1 + matrix(HIDDEN)).astype(np.float32)
@@ -55,7 +55,7 @@ def sound(seed: int = 0, *, experts: int = 0) -> tuple[Tensors, dict[str, Any], 
         "architectures": ["MixtralForCausalLM" if experts else "LlamaForCausalLM"],
         "hidden_size": HIDDEN,
         "intermediate_size": NEURONS,
-        "num_hidden_layers": LAYERS,
+        "num_hidden_layers": layers,
         "num_attention_heads": HEADS,
         "num_key_value_heads": HEADS // 2,
         "vocab_size": VOCABULARY,
@@ -168,16 +168,20 @@ WRONG: tuple[Callable[[Random, Tensors, Any, Any], None], ...] = (
 
 
 def suspect(number: int) -> Files:
-    """Return the files of one suspect: a copy, or another model, with one to three things wrong."""
+    """Return the files of one suspect, a copy or another model: with a mutated header, or in a third of cases with other faults."""
     rng = Random(number)
-    tensors, config, tokenizer = sound(rng.choice((0, 0, 1)), experts=rng.choice((0, 0, 2)))
-    for _ in range(rng.randint(1, 3)):
+    mutated = number % 3 > 0
+    tensors, config, tokenizer = sound(
+        rng.choice((0, 0, 1)), experts=rng.choice((0, 0, 2)), layers=1 if mutated else rng.choice((2, 2, 3))
+    )
+    for _ in range(0 if mutated else rng.randint(1, 3)):
         rng.choice(WRONG)(rng, tensors, config, tokenizer)
     files = files_of(tensors, config, tokenizer)
-    if rng.random() < 0.1:
-        name = rng.choice(list(files))
-        stop = 4096 if name == "model.safetensors" else None
-        files[name] = spoil(files[name], rng, words=WORDS, stop=stop)
+    if mutated:
+        name = rng.choice(("model.safetensors", "model.safetensors", "config.json", "tokenizer.json"))
+        header = 8 + int.from_bytes(files[name][:8], "little")
+        stop = header if name == "model.safetensors" else None
+        files[name] = spoil(files[name], rng, words=WORDS, stop=stop, most=2)
     return files
 
 

@@ -19,13 +19,18 @@ def test_cases_are_counted_also_where_some_fail():
     assert campaign.table(campaign.COUNTS)[2:] == ["| a part | 40 | 36 | 4 |", "| another part | 7 | 7 | 0 |"]
 
 
-def test_the_table_takes_the_place_of_the_last_one(tmp_path):
+def test_lines_take_the_place_of_the_last_on_their_part_and_say_the_commit(tmp_path):
     file = tmp_path / "page.md"
-    file.write_text("before\n<!-- campaign -->\n| old |\n<!-- end of the campaign -->\nafter\n", encoding="utf-8")
-    campaign.keep(file, ["| new |", "|---|"])
+    file.write_text("before\n<!-- campaign -->\n<!-- end of the campaign -->\nafter\n", encoding="utf-8")
+    for tried, commit in (({"a": 1, "c": 3}, "first"), ({"b": 2, "c": 4}, "second")):
+        campaign.keep(file, campaign.table({(part, "tried"): count for part, count in tried.items()}), commit)
     assert file.read_text(encoding="utf-8").splitlines() == [
-        "before", "<!-- campaign -->", "| new |", "|---|", "<!-- end of the campaign -->", "after",
+        "before", "<!-- campaign -->",
+        "| part | tried | survived | failed | commit |", "|---|---|---|---|---|",
+        "| a | 1 | 1 | 0 | first |", "| b | 2 | 2 | 0 | second |", "| c | 4 | 4 | 0 | second |",
+        "<!-- end of the campaign -->", "after",
     ]  # fmt: skip
+    assert len(campaign.commit()) >= 7
 
 
 def test_the_page_has_a_place_for_it_and_the_files_are_there():

@@ -17,6 +17,7 @@ import numpy as np
 import orjson
 
 from kinprint._util.plain import printable
+from kinprint._util.strange_json import parse_json
 from kinprint._version import __version__
 from kinprint.errors import BadReference, FormatError, SchemaError
 from kinprint.evidence.empirical_null import EmpiricalNull, parse_null
@@ -25,7 +26,6 @@ from kinprint.results.older_reports import upgrade
 from kinprint.results.plain_json import build
 from kinprint.results.report import Report
 from kinprint.results.result import MOST_BYTES as MOST_REPORT
-from kinprint.sources.base import too_many_brackets
 from kinprint.sources.ledger import CHUNK_BYTES, RangeRead, ReadingRecord
 
 T = TypeVar("T")
@@ -272,12 +272,9 @@ def _parse_versioned(raw: bytes, name: str) -> tuple[dict[str, object], object, 
 
 
 def _parse(raw: bytes, name: str) -> object:
-    dense = too_many_brackets(raw)
-    if dense:
-        raise FormatError(f"{name} {dense}", hint=_AGAIN)
     try:
-        value: object = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
+        value: object = parse_json(raw)
+    except ValueError as error:
         raise FormatError(f"{name} is not valid JSON: {error}", hint=_AGAIN) from error
     try:
         same = orjson.dumps(value, option=orjson.OPT_INDENT_2 if b"\n" in raw.strip() else None) == raw.strip()

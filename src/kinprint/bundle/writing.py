@@ -16,9 +16,10 @@ from kinprint._util.files import replacing
 from kinprint._util.plain import printable
 from kinprint._util.progress import Progress
 from kinprint.bundle import members
+from kinprint.bundle.container import open_container
 from kinprint.bundle.members import BundleMember, Enclosed, Manifest, Sources
 from kinprint.comparison.pipeline import compare
-from kinprint.errors import BadSelection
+from kinprint.errors import BadSelection, FormatError
 from kinprint.results.options import Options
 from kinprint.results.plain_json import write_json
 from kinprint.results.report import Report
@@ -59,7 +60,8 @@ def write_bundle(
     """Write a comparison with all that is needed to check it.
 
     The file is written whole or not at all, else StorageError. `enclose` puts in the bytes themselves, which the ledger must have
-    kept; `null` is the empirical null that the user gave. BadSelection if two models can be told apart by secrets alone.
+    kept; `null` is the empirical null that the user gave. BadSelection if two models can be told apart by secrets alone, or the
+    bundle could not be opened again.
     """
     if report.reads != ledger.summary():
         raise ValueError("the ledger is not of the comparison that the report is of")
@@ -74,7 +76,13 @@ def write_bundle(
     with replacing(Path(path)) as temporary:
         null_bytes = Path(null).read_bytes() if null is not None else None
         with zipfile.ZipFile(temporary, "w") as archive:
-            return _fill(archive, report, record, ledger if enclose else None, null_bytes)
+            manifest = _fill(archive, report, record, ledger if enclose else None, null_bytes)
+        try:
+            with open_container(temporary, None):
+                return manifest
+        except FormatError as error:
+            said = f"the bundle could not be opened again: {error.message.partition(f'{temporary.name}: ')[2]}"
+            raise BadSelection(said, hint="choose fewer metrics, roles, layers or experts") from error
 
 
 def _fill(

@@ -172,7 +172,9 @@ def _reading(
 
 
 def correlation(a: FloatArray, b: FloatArray) -> float:
-    """Return Pearson's correlation of all entries, 0 where a side is constant."""
+    """Return Pearson's correlation of all entries, 0 where a side is constant or there are none."""
+    if not a.size:
+        return 0.0
     left, right = a - a.mean(), b - b.mean()
     scale = float(np.linalg.norm(left) * np.linalg.norm(right))
     return float(np.vdot(left, right)) / scale if scale > 0.0 else 0.0

@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 
 from kinprint._util.files import read_whole
+from kinprint._util.strange_json import parse_json
 from kinprint.errors import FileTooLarge, NotFound, SchemaError
 from kinprint.results.plain_json import build
 from kinprint.text import Text, verbatim
@@ -96,14 +97,14 @@ def parse_null(raw: bytes, label: str) -> EmpiricalNull:
     """Read a null from its bytes, and check the summaries by the values."""
     # Where a file keeps fewer values than there were pairs, only the largest can be checked: it is always among them.
     try:
-        data = orjson.loads(raw)
+        data = parse_json(raw)
         found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
         if found != (NULL_SCHEMA, NULL_VERSION):
             raise SchemaError(f"expected schema {NULL_SCHEMA!r} version {NULL_VERSION}, got {found[0]!r}, {found[1]!r}")
         null = build(EmpiricalNull, data)
         for sample in null.samples:
             _check_summary(sample)
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, SchemaError):
             raise
         raise SchemaError(f"{label} is not a null: {error}", hint="make it again with kinprint calibrate") from error

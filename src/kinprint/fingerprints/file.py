@@ -176,10 +176,14 @@ def from_bytes(raw: bytes, label: str) -> Fingerprint:
         said = f"{label}: the digest does not match: the file was changed"
         raise FormatError(said, hint="fetch it again from its maker")
     features: dict[str, Features] = {}
+    own: dict[str, dict[str, NDArray[Any]]] = {}
+    for name, part in contents.items():
+        method, _, key = name.partition("/")
+        own.setdefault(method, {})[key] = _array(*part, label)
     for entry in [entry for entry in description.methods if entry.reason is None]:
-        own = {name: part for name, part in contents.items() if name.partition("/")[0] == entry.method}
-        arrays = {name.partition("/")[2]: _array(*part, label) for name, part in own.items()}
-        features[entry.method] = Features(entry.method, entry.version, arrays, _facts(entry, label))
+        if entry.method in features:
+            raise FormatError(f"{label}: the method {entry.method[:80]!r} stands there twice")
+        features[entry.method] = Features(entry.method, entry.version, own.get(entry.method, {}), _facts(entry, label))
     return Fingerprint(description, features)
 
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import orjson
 
+from kinprint._util.strange_json import parse_json
 from kinprint.errors import FormatError
-from kinprint.sources.base import SMALL_FILE_CAP, Folder, too_many_brackets
+from kinprint.sources.base import SMALL_FILE_CAP, Folder
 from kinprint.sources.session import Session
 
 CONFIG_NAME = "config.json"
@@ -40,11 +41,8 @@ def read_json_of(session: Session, folder: Folder, name: str, *, cap: int = SMAL
     if raw is None:
         return None
     where, again = f"{folder.provenance.reference}: {name}", f"fetch {name} again, or correct it"
-    dense = too_many_brackets(raw)
-    if dense:
-        raise FormatError(f"{where} {dense}", hint=again)
     try:
-        value = _python_json(raw) if name == CONFIG_NAME else orjson.loads(raw)
+        value = _python_json(raw) if name == CONFIG_NAME else parse_json(raw)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{where} is not valid JSON: {error}", hint=again) from error
     if not isinstance(value, dict):
@@ -55,7 +53,7 @@ def read_json_of(session: Session, folder: Folder, name: str, *, cap: int = SMAL
 def _python_json(raw: bytes) -> object:
     """Parse JSON as Python writes it, with NaN and Infinity, which the standard forbids and configs hold all the same."""
     try:
-        return orjson.loads(raw)
+        return parse_json(raw)
     except orjson.JSONDecodeError:
         value: object = json.loads(raw.decode())
         json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair could not be written into a report

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import orjson
-
 from kinprint._util.files import read_whole
+from kinprint._util.strange_json import parse_json
 from kinprint._version import __version__
 from kinprint.errors import FileTooLarge, FormatError, NotFound, SchemaError
 from kinprint.results.inspection import Inspection
@@ -35,8 +34,8 @@ def load(path: str | Path) -> Loaded:
 
 def _schema(raw: bytes, file: Path) -> str:
     try:
-        data = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
+        data = parse_json(raw)
+    except ValueError as error:
         raise SchemaError(f"{file}: no report of kinprint, which is JSON: {error}", hint=WRITES) from error
     schema, version = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
     if not isinstance(schema, str) or schema not in KINDS:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
 
+from kinprint._util.strange_json import parse_json
 from kinprint.errors import SchemaError
 from kinprint.results.later import is_later
 from kinprint.results.older_reports import upgrade
@@ -102,11 +103,9 @@ def _data(found: Any) -> Any:
 
 def read_json(kind: type[T], raw: bytes, what: str, schema: str, versions: tuple[int, ...]) -> T:
     """Read a dataclass back, as one of the newest version; a schema of a version that is not listed is refused, not guessed at."""
-    import orjson
-
     try:
-        data = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
+        data = parse_json(raw)
+    except ValueError as error:
         raise SchemaError(f"not {what}: {error}") from error
     found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
     if found[0] != schema or found[1] not in versions:

@@ -96,16 +96,6 @@ def read_whole(source: Source, cap: int = SMALL_FILE_CAP) -> bytes:
     return bytes(data)
 
 
-def too_many_brackets(raw: bytes) -> str | None:
-    """Say what is wrong with JSON that is denser in lists and objects than any sound file, before it is parsed."""
-    # An empty list takes three bytes of text and sixty of memory. The densest sound file is a tokenizer's list of merges,
-    # with ten bytes for each.
-    brackets = raw.count(b"[") + raw.count(b"{")
-    if brackets > len(raw) / 8 + 4096:
-        return f"has {brackets} opening brackets in {len(raw)} bytes, expected at most one in 8"
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """Location of a model's files, as recorded in the report."""

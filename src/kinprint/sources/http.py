@@ -13,6 +13,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,6 +39,7 @@ _REDIRECTS = {301, 302, 303, 307, 308}
 _PASSING = {408, 425, 429, 500, 502, 503, 504}  # worth another try; any other status is an answer
 _MAX_HOPS = 5
 OFFLINE_HINT = "unset HF_HUB_OFFLINE or leave out --offline"
+_DRAIN_CAP, _DRAIN_S = 262_144, 5.0  # a new connection costs less than what may have no end
 _SLOWEST = 1000  # bytes a second; a server that drips slower is as good as stalled, though it never times out
 
 
@@ -206,8 +208,7 @@ class HttpClient:
                 user = unquote(urlsplit(proxy).netloc.rpartition("@")[0])
                 headers = urllib3.make_headers(proxy_basic_auth=user) if user else None
                 self._managers[at] = urllib3.ProxyManager(proxy, proxy_headers=headers, **given)
-            if public:
-                self._managers[at].pool_classes_by_scheme = POOLS
+            self._managers[at].pool_classes_by_scheme = POOLS[public]
             return self._managers[at]
 
     def retrying(self, label: str, attempt: Callable[[], T]) -> T:
@@ -339,11 +340,16 @@ def spend(reply: Response) -> None:
 
 
 def drain(reply: Response) -> None:
-    """Hand the connection back after the rest of a body that is known to be short."""
-    try:
-        reply.drain_conn()
-    except HTTPError:
-        reply.close()
+    """Use up the rest of a short body, so that its connection can serve again; give it up if that breaks or takes long."""
+    seen, began = 0, time.monotonic()
+    with suppress(HTTPError, OSError):
+        while data := reply.read1(_DRAIN_CAP):
+            seen += len(data)
+            if seen > _DRAIN_CAP or time.monotonic() - began > _DRAIN_S:
+                break
+        else:
+            return
+    reply.close()
 
 
 def content_length(reply: Response) -> int | None:

@@ -36,7 +36,6 @@ _CHUNK_LINE_CAP = 4096
 _TRAILER_CAP = 64
 _HEADER_CAP = 256
 _IDLE_CAP = 256  # connections kept in all: a hub may lead every file to another host
-_DRAIN_CAP, _DRAIN_S = 262_144, 5.0
 FAIR_PACE = 16_384  # bytes of a body that buy a second
 _PLAIN_HOST = re.compile(r"[0-9a-z.-]+")
 _PLAIN_TARGET = re.compile(r"/[0-9A-Za-z._~!$&'()*+,;=:@/%-]*(?:\?[0-9A-Za-z._~!$&'()*+,;=:@/?%-]*)?")
@@ -77,9 +76,6 @@ class Response(Protocol):
 
     def read1(self, amt: int, /) -> bytes:
         """Return what has come of the body, at most so much; nothing at its end."""
-
-    def drain_conn(self) -> None:
-        """Use up the body, so that the connection can serve again."""
 
     def close(self) -> None:
         """Give the connection up."""
@@ -353,19 +349,6 @@ class _Reply:
             elif self._left == 0:
                 self._end()
         return data
-
-    def drain_conn(self) -> None:
-        """Use up the body, so that the connection can serve again."""
-        seen, began = 0, time.monotonic()
-        try:
-            while data := self.read1(_RECEIVE):
-                seen += len(data)
-                # a new connection costs less than what may have no end
-                if seen > _DRAIN_CAP or time.monotonic() - began > _DRAIN_S:
-                    self.close()
-                    return
-        except OSError as error:
-            raise ProtocolError(f"the connection broke: {error}") from error
 
     def close(self) -> None:
         """Give the connection up."""

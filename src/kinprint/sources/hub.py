@@ -4,13 +4,12 @@ import re
 from pathlib import Path
 from urllib.parse import quote
 
-import orjson
-
 from kinprint._util.files import remember_read
 from kinprint._util.plain import printable
+from kinprint._util.strange_json import parse_json
 from kinprint.errors import BadReference, NotFound, OfflineError, TransferError
 from kinprint.refs import ByteRange, check_member_name, is_weights, shown
-from kinprint.sources.base import SMALL_FILE_CAP, Provenance, Source, not_here, read_whole, too_many_brackets
+from kinprint.sources.base import SMALL_FILE_CAP, Provenance, Source, not_here, read_whole
 from kinprint.sources.cache import RangeCache, cache_key
 from kinprint.sources.cached import CachedSource
 from kinprint.sources.http import OFFLINE_HINT, HttpClient
@@ -90,14 +89,13 @@ class HubFolder:
         url = f"{self._endpoint}/api/models/{self._repo}/revision/{quote(self._revision, safe='')}"
         label = f"{self._repo}@{self._revision}"
         body, _ = self._client.get_small(url, label=label, cap=_DESCRIPTION_CAP)
-        if dense := too_many_brackets(body):
-            raise TransferError(f"{label}: {shown(url)} did not answer with a model's description: it {dense}")
         try:
-            info = orjson.loads(body)
+            info = parse_json(body)
             commit = info["sha"]
             names = [entry["rfilename"] for entry in info["siblings"]]
-        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-            raise TransferError(f"{label}: {shown(url)} did not answer with a model's description") from error
+        except (ValueError, KeyError, TypeError) as error:
+            why = f": {error}" if isinstance(error, ValueError) else ""
+            raise TransferError(f"{label}: {shown(url)} did not answer with a model's description{why}") from error
         if not isinstance(commit, str) or not _SHA.match(commit):
             raise TransferError(f"{label}: the server names the commit {str(commit)[:80]!r}; expected 40 hex digits")
         if _SHA.match(self._revision) and commit != self._revision:

@@ -2,12 +2,17 @@
 
 An address that a stranger wrote can lead to servers that only this machine can reach: by itself, by a redirect, or by a name that
 stands for something else when it is looked up a second time. So the check stands where the connection is made: a name is looked up
-once, every address it has is checked, and one of these very addresses is connected to. Before that nothing is sent.
+once, every address it has is checked, and one of these very addresses is connected to. Before that nothing is sent. Where urllib3
+itself reads the head of a reply, it has no more time for all of it than for one read.
 """
 
 import ipaddress
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
+from urllib3 import HTTPResponse
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
@@ -98,20 +103,57 @@ def _connect(connection: HTTPConnection) -> socket.socket:
     raise NewConnectionError(connection, f"Failed to establish a new connection: {failed}") from failed
 
 
-class PublicConnection(HTTPConnection):
+@contextmanager
+def _in_time(connection: HTTPConnection) -> Iterator[None]:
+    """Hang up if the head of a reply takes longer than one read may: urllib3 would wait for each byte of it anew."""
+
+    def hang_up() -> None:
+        with suppress(OSError, AttributeError):  # closed meanwhile
+            connection.sock.shutdown(socket.SHUT_RDWR)
+
+    late = threading.Timer(connection.timeout or 0.0, hang_up)
+    late.daemon = True
+    late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
+
+
+class _Timely(HTTPConnection):
+    """A connection for urllib3's own way of reading, on which heads do not drip."""
+
+    def getresponse(self) -> HTTPResponse:  # type: ignore[override]
+        with _in_time(self):
+            return super().getresponse()
+
+    def _tunnel(self) -> None:
+        with _in_time(self):
+            super()._tunnel()
+
+
+class _TimelyTls(_Timely, HTTPSConnection):
+    """The same with TLS."""
+
+
+class PublicConnection(_Timely):
     """A connection that leads out of this machine's network, or nowhere."""
 
     _new_conn = _connect
 
 
-class PublicTlsConnection(HTTPSConnection):
+class PublicTlsConnection(_TimelyTls):
     """The same with TLS: certificates are those of the name, whichever address was taken."""
 
     _new_conn = _connect
 
 
-POOLS = {
-    "http": type("PublicPool", (HTTPConnectionPool,), {"ConnectionCls": PublicConnection}),
-    "https": type("PublicTlsPool", (HTTPSConnectionPool,), {"ConnectionCls": PublicTlsConnection}),
-}
-"""For urllib3's `PoolManager.pool_classes_by_scheme`."""
+def _pools(plain: type[HTTPConnection], secure: type[HTTPSConnection]) -> dict[str, type[HTTPConnectionPool]]:
+    return {
+        "http": type("Pool", (HTTPConnectionPool,), {"ConnectionCls": plain}),
+        "https": type("TlsPool", (HTTPSConnectionPool,), {"ConnectionCls": secure}),
+    }
+
+
+POOLS = {False: _pools(_Timely, _TimelyTls), True: _pools(PublicConnection, PublicTlsConnection)}
+"""For urllib3's `PoolManager.pool_classes_by_scheme`, by whether public servers alone may be asked."""

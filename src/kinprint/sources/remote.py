@@ -89,7 +89,7 @@ class RemoteFile:
             self._learn_from_redirect(reply)
             self._target = self.client.next_hop(self._url, reply, 1, self.label)
         else:
-            self._accept(reply, _FIRST, None)
+            self._accept(reply, _FIRST, None, self._url)
 
     def _exchange(self, span: ByteRange, buffer: memoryview | None) -> None:
         target = self._target
@@ -105,11 +105,11 @@ class RemoteFile:
                 if self._linked_tag:  # another mirror may tag its replies differently; the hub's tag still ties them
                     self._reply_tag = None
             reply, address = follow(self._url)
-        self._accept(reply, span, buffer)
+        self._accept(reply, span, buffer, address)
         self._target = address
 
-    def _accept(self, reply: Response, span: ByteRange, buffer: memoryview | None) -> None:
-        """Check a ranged reply and take its body. Anything off is an error before a byte is believed."""
+    def _accept(self, reply: Response, span: ByteRange, buffer: memoryview | None, address: str) -> None:
+        """Check a ranged reply from an address and take its body. Anything off is an error before a byte is believed."""
         label = self.label
         if reply.status == 416:
             self._unsatisfied(reply, span, probing=buffer is None)
@@ -142,8 +142,7 @@ class RemoteFile:
             self.client.traffic.add(network_bytes=len(chunk))
             if filled < len(span):
                 self.client.check_pace(reply, began, filled, len(chunk))
-        if self._target is None or self._target == self._url:  # else the bytes came from where no token was sent
-            self.client.refuse_echo(label, self._url, buffer[: len(span)])
+        self.client.refuse_echo(label, address, buffer[: len(span)])
         if http.content_length(reply) is not None and "Transfer-Encoding" not in reply.headers:
             http.drain(reply)
             return

@@ -301,7 +301,7 @@ SEEDS.append(
 CODES = [info.code.encode("latin-1") for info in pickletools.opcodes]
 
 
-@pytest.mark.parametrize("cases", [500, pytest.param(20_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("cases", [150, pytest.param(20_000, marks=pytest.mark.nightly)])
 def test_mutants_are_refused_or_read(cases):
     refused = fuzz(
         read, lambda rng: spoil(rng.choice(SEEDS), rng, words=CODES, most=5), seed=cases, cases=cases, room=8 << 20
