@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 
 from kinprint._util.numeric import median
-from kinprint.arch import Axis
-from kinprint.arch.roles import Role
 from kinprint.render.repeat_command import compare_again
 from kinprint.render.texts.words import Words
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, EvidenceTest, Verdict
 from kinprint.results.report import Report
 
 _POINTS = ("dimension_fixed_points", "fixed_points", "fixed_points_aligned")
+_NEURONS = ("mlp", "expert", "shared")  # how the names of roles begin whose rows are neurons
 _CORRELATIONS = ("matrix_correlation", "token_rows", "norm_joint")
 _WIDTH, _SPREAD = 25, 3  # columns of the line that is drawn, and how many standard deviations of the null it marks
 MOST = 3  # reasons
@@ -64,11 +63,11 @@ def _reasons(report: Report, verdict: Verdict, words: Words) -> list[str]:
 
 
 def _points(test: EvidenceTest, words: Words) -> str | None:
-    if test.name not in _POINTS or test.statistic is None or test.null_mean is None:
+    unit = "residual" if test.name == _POINTS[0] else "neuron" if str(test.scope).startswith(_NEURONS) else None
+    if test.name not in _POINTS or unit is None or test.statistic is None or test.null_mean is None:
         return None
-    axis = Axis.RESIDUAL if test.name == _POINTS[0] else Role(str(test.scope)).info.axes[0]
     figures = {"n": f"{test.statistic:.0f}", "all": test.n, "mean": f"{test.null_mean:.0f}"}
-    return words.say("answer.points", units=words.label("axis", axis.value), scope=test.scope, **figures)
+    return words.say("answer.points", units=words.label("axis", unit), scope=test.scope, **figures)
 
 
 def _together(test: EvidenceTest, words: Words) -> str:
