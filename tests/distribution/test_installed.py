@@ -65,8 +65,8 @@ def test_the_wheel_holds_the_package_and_a_page_without_lost_links(installed):
 
 
 def shown(pattern, folder):
-    """Return what a shell makes of a pattern."""
-    return sorted(f"{path.relative_to(folder)}/" for path in folder.glob(pattern))
+    """Return what a shell makes of a pattern, three of it: a tree of five models takes ten seconds."""
+    return sorted(f"{path.relative_to(folder)}/" for path in folder.glob(pattern))[:3]
 
 
 def test_the_commands_of_the_readme_run_from_the_wheel(installed, tmp_path):

@@ -1,7 +1,10 @@
 """Processes killed with -9 while they fill the range cache: whoever reads next gets the file's own bytes, or fetches them."""
 
+import json
+import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -14,35 +17,66 @@ REPO = "owner/Small-Model"
 WEIGHTS = "model-00001-of-00002.safetensors"
 STEP = 512
 
-_READ_ON = """
-import sys
+# To start Python takes ten times as long as a case: one process that has loaded all is forked for each.
+_READERS = """
+import json, os, sys
 from pathlib import Path
 from kinprint.refs import ByteRange
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-with Session(Settings(endpoint=sys.argv[1], range_cache=Path(sys.argv[2]))) as session:
-    source = session.open_folder(sys.argv[3]).open(sys.argv[4])
-    for start in range(int(sys.argv[5]), source.size, 512):
-        end = min(source.size, start + 512)
-        source.read_into(ByteRange(start, end), memoryview(bytearray(end - start)))
-        print(start, flush=True)
+
+def read_on(endpoint, cache, repo, name, first):
+    with Session(Settings(endpoint=endpoint, range_cache=Path(cache))) as session:
+        source = session.open_folder(repo).open(name)
+        for start in range(first, source.size, 512):
+            end = min(source.size, start + 512)
+            source.read_into(ByteRange(start, end), memoryview(bytearray(end - start)))
+            print(start, flush=True)
+
+for line in sys.stdin:
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        read_on(*json.loads(line))
+        os._exit(0)
+    print("ended", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 """
 
 
-def kills(hub, session_for, model_folder, folder, seed, count):
-    """Kill as many readers as that at some point of their work, each with a new cache, and read all with it after that."""
+@pytest.fixture
+def readers():
+    """Start a reader, let it read so many times, and kill it; return how it ended."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _READERS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+
+        def run(arguments, reads):
+            process.stdin.write(json.dumps(arguments) + "\n")
+            process.stdin.flush()
+            reader, said = int(process.stdout.readline()), ""
+            while reads and not said.startswith("ended"):
+                said, reads = process.stdout.readline(), reads - 1
+            if not said.startswith("ended"):
+                os.kill(reader, signal.SIGKILL)
+            while not said.startswith("ended"):
+                said = process.stdout.readline()
+            return int(said.split()[1])
+
+        yield run
+        process.stdin.close()
+
+
+def kills(hub, readers, session_for, model_folder, folder, seed, count):
+    """Kill as many readers as that at some point of their work, each with a new cache, and read all with it after that.
+
+    One that comes to its end before it is killed does not count.
+    """
     data, rng = (model_folder / WEIGHTS).read_bytes(), random.Random(seed)
-    survived = 0
-    for number in range(count):
-        cache = folder / str(number)
-        arguments = [hub.endpoint, str(cache), REPO, WEIGHTS, str(rng.randrange(0, len(data), STEP))]
-        with subprocess.Popen(
-            [sys.executable, "-c", _READ_ON, *arguments], stdout=subprocess.PIPE, text=True
-        ) as reader:
-            for _ in range(rng.randint(1, 6)):
-                if not reader.stdout.readline():
-                    break
-            reader.kill()
+    survived = killed = 0
+    while killed < count:
+        cache = folder / str(killed)
+        arguments = [hub.endpoint, str(cache), REPO, WEIGHTS, rng.randrange(0, len(data) // 2, STEP)]
+        ended = readers(arguments, rng.randint(1, 6))
+        assert ended in (0, -signal.SIGKILL)
         found = bytearray(len(data))
         with session_for(hub, range_cache=cache) as session:
             source = session.open_folder(REPO).open(WEIGHTS)
@@ -51,8 +85,9 @@ def kills(hub, session_for, model_folder, folder, seed, count):
                 source.read_into(ByteRange(start, end), memoryview(found)[start:end])
             assert session.traffic.cache_bytes > 0  # what the killed one had finished is used
         shutil.rmtree(cache)
-        survived += found == data
-        tried("readers killed while they fill the cache", failed=found != data)
+        if ended:
+            killed, survived = killed + 1, survived + (found == data)
+            tried("readers killed while they fill the cache", failed=found != data)
     return survived
 
 
@@ -61,5 +96,5 @@ def kills_of(seed):
 
 
 @pytest.mark.parametrize(("seed", "count"), [pytest.param(0, 3, marks=pytest.mark.slow), *map(kills_of, range(1, 11))])
-def test_readers_killed_while_they_fill_the_cache(hub, session_for, model_folder, tmp_path, seed, count):
-    assert kills(hub, session_for, model_folder, tmp_path / "kept", seed, count) == count
+def test_readers_killed_while_they_fill_the_cache(hub, readers, session_for, model_folder, tmp_path, seed, count):
+    assert kills(hub, readers, session_for, model_folder, tmp_path / "kept", seed, count) == count
