@@ -32,6 +32,7 @@ BENCHES = {
     "reports": ["bench.reports"],
     "calibration": ["bench.calibration"],
 }
+NOT_QUICK = frozenset({"studies"})  # tests run them in small sizes
 _ABOUT = """# Bench results
 
 Written by `python -m bench --page`. To repeat: `make bench` (about fifteen minutes, most of it spent waiting for the slowest
@@ -106,7 +107,7 @@ def main(argv: list[str] | None = None) -> int:
     reports: list[dict[str, object]] = []
     failed: list[str] = []
     for name, command in BENCHES.items():
-        if asked.only and name not in asked.only:
+        if name not in asked.only if asked.only else asked.quick and name in NOT_QUICK:
             continue
         print(f"## {name}\n", flush=True)
         began = time.perf_counter()
