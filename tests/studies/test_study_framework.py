@@ -369,7 +369,7 @@ def test_without_matplotlib_the_tables_are_still_written(tmp_path, monkeypatch):
     numbers = table("t", Text("T"), columns("n"), [(1,)])
     page = write_outcome(outcome_of(Section(tables=[numbers], pictures=[shown])), tmp_path).read_text()
     assert "needs the extra 'plot'" in page
-    assert "kinprint\\[plot\\]" in page
+    assert "pip install 'matplotlib>=" in page
     assert not (tmp_path / "figures").exists()
 
 
