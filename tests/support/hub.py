@@ -272,7 +272,8 @@ class HubServer:
             server.close()
         for _ in range(100):
             alive = [connection for origin in self._origins.values() for connection in origin.connections]
-            if not alive:
+            # a connection that is just being accepted is a task, and none of the origin's yet
+            if not alive and asyncio.all_tasks() == {asyncio.current_task()}:
                 break
             for connection in alive:
                 connection.abort()
