@@ -14,7 +14,7 @@ from kinprint import __version__
 from support.places import ROOT
 from support.shipping import STEPS, commands, copied, instructions
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]  # a minute of pip
 OUT_OF_REACH = re.compile(
     r"No matching distribution|Could not find a version|ConnectionError|timed out|Max retries", re.IGNORECASE
 )
