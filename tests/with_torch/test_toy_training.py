@@ -275,5 +275,5 @@ def test_the_package_loads_without_torch():
 def test_without_torch_the_extra_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "kinprint.studies.toy_init.training")
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(NeedsExtra, match=r"kinprint\[torch\]"):
+    with pytest.raises(NeedsExtra, match=r"needs the extra 'torch'(.|\n)*pip install .*'torch=="):
         run_toy(SHORT)
