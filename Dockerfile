@@ -1,4 +1,4 @@
-# docker build -t kinprint .    Then, with models of the working folder:  docker run --rm -v "$PWD:/work" kinprint compare a b
+# docker build -t kinprint .    Then, with models of the working folder:  docker run --rm -v "$PWD:/models" kinprint compare a b
 # All that is installed is held against digests; the image has neither the programs that build nor a compiler, and runs as nobody special.
 FROM python:3.11-slim AS build
 WORKDIR /build
@@ -17,6 +17,6 @@ COPY --from=build /opt/kinprint /opt/kinprint
 RUN useradd --uid 10001 --create-home kinprint
 USER kinprint
 ENV PATH=/opt/kinprint/bin:$PATH
-WORKDIR /work
+WORKDIR /models
 ENTRYPOINT ["kinprint"]
 CMD ["--help"]

@@ -10,7 +10,14 @@ import click
 
 from kinprint.cli.fingerprint import compare_files, is_fingerprint
 from kinprint.cli.judging import exit_code, fail_on_option
-from kinprint.cli.options import Printing, Reading, comparison_options, printing_options, reading_options
+from kinprint.cli.options import (
+    Printing,
+    Reading,
+    comparison_options,
+    printing_options,
+    reading_options,
+    showing_options,
+)
 from kinprint.cli.outputs import FILE, Outputs, report_outputs
 from kinprint.cli.pairs import compare_all_pairs, refuse_pair_options
 from kinprint.render.forms import FORMS
@@ -25,9 +32,7 @@ if TYPE_CHECKING:
 @click.option("--bundle", type=FILE, help="Write an evidence bundle, which kinprint verify checks.")
 @click.option("--bundle-bytes", is_flag=True, help="Put the bytes that were read into the bundle as well.")
 @fail_on_option
-@click.option("--full", is_flag=True, help="Print all tables, not the answer alone.")
-@click.option("--summary", "brief", is_flag=True, help="Print the table by role only, not every layer and metric.")
-@click.option("--explain", is_flag=True, help="Show every rule behind the verdict, its inputs, and whether it fired.")
+@showing_options
 @comparison_options()
 @printing_options
 @reading_options
@@ -37,9 +42,7 @@ def compare_command(
     bundle: Path | None,
     bundle_bytes: bool,
     fail_on: tuple[str, ...] | None,
-    full: bool,
-    brief: bool,
-    explain: bool,
+    showing: dict[str, bool],
     chosen: dict[str, Any],
     printing: Printing,
     reading: Reading,
@@ -75,15 +78,15 @@ def compare_command(
     if chosen.get("null"):
         outputs.refuse_over(Path(chosen["null"]))
     if len(models) > 2:
-        given: dict[str, object] = {"--bundle": bundle, "--bundle-bytes": bundle_bytes, "--explain": explain}
+        given: dict[str, object] = {"--bundle": bundle, "--bundle-bytes": bundle_bytes, "--explain": showing["explain"]}
         refuse_pair_options(chosen, [name for name, value in given.items() if value], len(models), outputs)
-        return compare_all_pairs(models, chosen, outputs, printing, reading, brief=brief, fail_on=fail_on)
+        return compare_all_pairs(models, chosen, outputs, printing, reading, brief=showing["brief"], fail_on=fail_on)
     outputs.refuse_table_of_many("two were given")
     if bundle_bytes and bundle is None:
         raise click.UsageError("--bundle-bytes needs --bundle FILE")
     report = _compare_pair(models[0], models[1], chosen, reading, bundle, enclose=bundle_bytes)
     outputs.write(report, printing.lang)
-    show_report(report, printing, full=full, brief=brief, explain=explain)
+    show_report(report, printing, **showing)
     found = [report.verdict.class_] if report.verdict else []
     found += [report.declared.state] if report.declared else []
     return exit_code(found, fail_on)
@@ -119,7 +122,8 @@ def show_report(
 
         print_answer(report, terminal(), lang=printing.lang)
     else:
-        (replace(printing, style="table") if full else printing).show(report, details=not brief, explain=explain)
+        tables = replace(printing, style="table") if full and printing.style != "json" else printing
+        tables.show(report, details=not brief, explain=explain)
     if report.status != OK and (report.verdict is None or report.verdict.class_ == "not_testable"):
         click.echo(f"error: {printable(report.reason or '', 700)}", err=True)
         hint = "kinprint inspect shows what either model holds; see also --roles, --layers and --budget"

@@ -193,3 +193,13 @@ printing_options = packing(
     ),
 )
 """Adds the options of every command that prints, handed over as `printing`."""
+showing_options = packing(
+    "showing",
+    lambda given: {name: given.pop(name) for name in ("full", "brief", "explain")},
+    click.option("--full", is_flag=True, help="Print all tables, not the answer alone."),
+    click.option("--summary", "brief", is_flag=True, help="Print the tables, but not every layer and metric."),
+    click.option(
+        "--explain", is_flag=True, help="Show every rule behind the verdict, its inputs, and whether it fired."
+    ),
+)
+"""Adds the options that say how much of a comparison is printed, handed over as `showing`."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from kinprint.cli.options import Printing, printing_options
+from kinprint.cli.options import Printing, printing_options, showing_options
 from kinprint.cli.outputs import Outputs, report_outputs
 from kinprint.errors import KinprintError, SchemaError
 
@@ -14,10 +14,9 @@ from kinprint.errors import KinprintError, SchemaError
 @click.command("report")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @report_outputs
-@click.option("--summary", "brief", is_flag=True, help="Print the table by role only, not every layer and metric.")
-@click.option("--explain", is_flag=True, help="Show every rule behind the verdict, its inputs, and whether it fired.")
+@showing_options
 @printing_options
-def report_command(file: Path, outputs: Outputs, brief: bool, explain: bool, printing: Printing) -> int:
+def report_command(file: Path, outputs: Outputs, showing: dict[str, bool], printing: Printing) -> int:
     """Show a report that compare wrote (report.json, or an evidence bundle), or write it in another form.
 
     A tree or an inspection that was saved as JSON is shown too.
@@ -43,9 +42,9 @@ def report_command(file: Path, outputs: Outputs, brief: bool, explain: bool, pri
         if isinstance(report, PairsReport | Report):
             outputs.write(report, printing.lang)
         if isinstance(report, Report):
-            show_report(report, printing, brief=brief, explain=explain)
+            show_report(report, printing, **showing)
         else:
-            printing.show(report, **({"details": not brief} if isinstance(report, PairsReport) else {}))
+            printing.show(report, **({"details": not showing["brief"]} if isinstance(report, PairsReport) else {}))
     return 0
 
 

@@ -1,6 +1,7 @@
 """The answer to a comparison: golden texts at three widths and in both languages; never over twenty lines of eighty columns."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from rich.console import Console
 
 import kinprint
 from kinprint.render.terminal.answer import print_answer
+from kinprint.text import Text
 from support.layouts import write_checkpoint
 from support.places import DEMO_MODELS, ROOT
 
@@ -57,3 +59,40 @@ def test_what_could_not_be_compared_has_its_reason(tmp_path):
     said = answer(report)
     assert said.startswith("Verdict: not testable")
     assert "•" in said
+
+
+@pytest.fixture(scope="module")
+def unrelated():
+    return kinprint.compare(DEMO_MODELS / "base", DEMO_MODELS / "unrelated")
+
+
+def test_a_p_value_short_of_the_threshold_is_not_called_ordinary(unrelated):
+    assert "ordinary" in answer(unrelated)
+    near = answer(replace(unrelated, verdict=replace(unrelated.verdict, log10_p=-4.2)))
+    assert "ordinary" not in near
+    assert "falls short of the threshold" in near
+    assert "1 in 15,000" in near
+
+
+def test_places_that_agree_without_signs_have_the_reasons_of_the_verdict(unrelated):
+    reasons = (Text("places agree, and signs do not"),)
+    verdict = replace(unrelated.verdict, variant="same_structure", log10_p=-40.0, reasons=reasons)
+    said = answer(replace(unrelated, verdict=verdict))
+    assert "• places agree, and signs do not" in said
+    assert "stands out" not in said
+
+
+@pytest.mark.parametrize("status", ["failed", "not run", None])
+def test_controls_are_told_only_if_they_passed(unrelated, status):
+    assert "recognise a copy" in answer(unrelated)
+    first, *rest = unrelated.evidence.controls
+    controls = () if status is None else (replace(first, status=status), *rest)
+    said = answer(replace(unrelated, evidence=replace(unrelated.evidence, controls=controls)))
+    assert "recognise a copy" not in said
+
+
+def test_a_figure_that_is_missing_is_not_told_as_zero():
+    report = kinprint.compare(DEMO_MODELS / "base", DEMO_MODELS / "finetune")
+    assert "go together" in answer(report)
+    tests = tuple(replace(test, null_sd=None) for test in report.evidence.tests)
+    assert "go together" not in answer(replace(report, evidence=replace(report.evidence, tests=tests)))

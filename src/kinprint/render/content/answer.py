@@ -1,16 +1,20 @@
 """Say what a comparison found in a few plain lines: what comes first, for readers who are no statisticians."""
 
+import math
 from dataclasses import dataclass
 
 from kinprint._util.numeric import median
 from kinprint.render.repeat_command import compare_again
 from kinprint.render.texts.words import Words
-from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, EvidenceTest, Verdict
+from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, SAME_STRUCTURE, EvidenceTest, Verdict
 from kinprint.results.report import Report
 
-_POINTS = ("dimension_fixed_points", "fixed_points", "fixed_points_aligned")
-_NEURONS = ("mlp", "expert", "shared")  # how the names of roles begin whose rows are neurons
+_NEURONS = frozenset(
+    f"{part}_{half}" for part in ("mlp", "expert", "shared") for half in ("gate", "up")
+)  # rows: neurons
+_CONTROLS = frozenset({"self", "shuffled self"})
 _CORRELATIONS = ("matrix_correlation", "token_rows", "norm_joint")
+_ORDINARY = math.log10(0.05)  # a p-value above this, after correction, is one that unrelated models give every day
 _WIDTH, _SPREAD = 25, 3  # columns of the line that is drawn, and how many standard deviations of the null it marks
 MOST = 3  # reasons
 
@@ -44,35 +48,42 @@ def answer_of(report: Report, words: Words) -> Answer | None:
 
 def _reasons(report: Report, verdict: Verdict, words: Words) -> list[str]:
     """Return reasons in plain words; where a verdict rests on something else, its own first reasons."""
+    own = [words.reason(text).text for text in verdict.reasons]
     evidence = report.evidence
-    said: list[str] = []
-    if evidence is None or verdict.class_ == NOT_TESTABLE or verdict.log10_p is None:
-        return [words.reason(text).text for text in verdict.reasons]
+    if (
+        evidence is None
+        or verdict.class_ == NOT_TESTABLE
+        or verdict.log10_p is None
+        or verdict.variant == SAME_STRUCTURE
+    ):
+        return own
+    odds = {"odds": words.odds(verdict.log10_p), "n": verdict.tests}
     if verdict.class_ == NO_EVIDENCE:
-        said.append(words.say("answer.none_stands_out", n=verdict.tests, p=words.odds(verdict.log10_p)))
-        if all(control.status == "passed" for control in evidence.controls):
-            said.append(words.say("answer.controls"))
-        return said
+        said = [words.say("answer.ordinary" if verdict.log10_p > _ORDINARY else "answer.falls_short", **odds)]
+        passed = {control.name for control in evidence.controls if control.status == "passed"}
+        return [*said, words.say("answer.controls")] if passed >= _CONTROLS else said
     found = [t for t in evidence.tests if t.log10_p_claim is not None and t.log10_p_claim <= verdict.log10_alpha]
     found.sort(key=lambda test: test.log10_p_claim or 0.0)
-    points = next((point for test in found if (point := _points(test, words)) is not None), None)
-    together = next((_together(test, words) for test in found if test.name in _CORRELATIONS), None)
-    said = [each for each in (points, together) if each is not None]
-    said = said or [words.reason(text).text for text in verdict.reasons[: MOST - 1]]
-    return [*said, words.say("answer.odds", odds=words.odds(verdict.log10_p), n=verdict.tests)]
+    said = [
+        next((line for test in found if (line := tell(test, words)) is not None), "") for tell in (_points, _together)
+    ]
+    return [*(list(filter(None, said)) or own[: MOST - 1]), words.say("answer.odds", **odds)]
 
 
 def _points(test: EvidenceTest, words: Words) -> str | None:
-    unit = "residual" if test.name == _POINTS[0] else "neuron" if str(test.scope).startswith(_NEURONS) else None
-    if test.name not in _POINTS or unit is None or test.statistic is None or test.null_mean is None:
+    units = {"dimension_fixed_points": "residual", "fixed_points": "neuron" if str(test.scope) in _NEURONS else None}
+    unit = units.get(test.name)
+    if unit is None or test.statistic is None or test.null_mean is None:
         return None
     figures = {"n": f"{test.statistic:.0f}", "all": test.n, "mean": f"{test.null_mean:.0f}"}
     return words.say("answer.points", units=words.label("axis", unit), scope=test.scope, **figures)
 
 
-def _together(test: EvidenceTest, words: Words) -> str:
+def _together(test: EvidenceTest, words: Words) -> str | None:
+    if test.name not in _CORRELATIONS or test.statistic is None or test.null_mean is None or test.null_sd is None:
+        return None
     figures = {"x": test.statistic, "mean": test.null_mean, "sd": test.null_sd}
-    shown = {name: f"{0.0 if value is None else value + 0.0:.2f}" for name, value in figures.items()}
+    shown = {name: f"{round(value, 2) + 0.0:.2f}" for name, value in figures.items()}
     return words.say("answer.together", scope=test.scope, **shown)
 
 
