@@ -78,7 +78,7 @@ def compare(
     chosen : options by name, instead of `options` or on top of them: ``compare(a, b, deep=True, control=["c"])``.
     """
     open_budget = options is None and "budget_bytes" in Options.defaults(chosen)
-    options = Options.of(options, **chosen).checked()
+    options = Options.of(options, **chosen).check()
     methods: list[Method] = []
     if options.methods:
         from kinprint.fingerprints.run import chosen_methods, room_for_methods, run_methods  # half of all modules

@@ -64,7 +64,7 @@ def calibrate(
 
     Raises NotComparable if two of the models are related by the exact tests, or no pair can be matched.
     """
-    options = Options.of(options, **chosen).checked()
+    options = Options.of(options, **chosen).check()
     references = [path_text(model) for model in models]
     groups = groups or {reference: f"model {number}" for number, reference in enumerate(references, 1)}
     label = name or f"null from {len(references)} models given to kinprint calibrate"

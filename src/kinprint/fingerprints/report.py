@@ -90,7 +90,7 @@ def make_fingerprint(
 
 
 def _options(options: Options | None, chosen: dict[str, Any], *models: str | Path) -> Options:
-    found = Options.of(options, **chosen).checked()
+    found = Options.of(options, **chosen).check()
     return room_for_methods(found, *models) if options is None and "budget_bytes" in Options.defaults(chosen) else found
 
 

@@ -40,7 +40,7 @@ def inspect(
     norms : whether to read norm weights.
     settings, session, progress, chosen : as for `kinprint.compare`.
     """
-    options = Options.of(options, **chosen).checked()
+    options = Options.of(options, **chosen).check()
     with running(options, settings, session) as run:
         opened = open_model(path_text(model), run, alone=not run.bases)
         run.require_files()

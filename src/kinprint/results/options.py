@@ -199,7 +199,7 @@ class Options:
                 return f"{name} {value}: expected {described.least} or more"
         return None
 
-    def checked(self) -> Options:
+    def check(self) -> Options:
         """Return the options; raise BadSelection for a number that is no choice, before anything is read."""
         if (wrong := self.impossible) is not None:
             raise BadSelection(wrong)

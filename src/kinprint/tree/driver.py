@@ -65,7 +65,7 @@ def build_tree(
     Fewer than two different models, or more than `max_models`, raise BadSelection.
     """
     clock, tell = time.monotonic(), progress or quiet
-    options = Options.of(options or TREE_OPTIONS, **chosen).checked()
+    options = Options.of(options or TREE_OPTIONS, **chosen).check()
     references = [path_text(model) for model in models]
     _check_count(references, max_models, options.budget_bytes)
     with nullcontext(session) if session else Session(settings) as run:
