@@ -46,7 +46,7 @@ from kinprint.results.p_values import PMethod
 
 PAGE = Path(__file__).resolve().parent / "CALIBRATION.md"
 WORKERS = 2
-FULL, QUICK = (600, 360, 4_200), (12, 6, 12)
+FULL, QUICK = (600, 360, 4_200), (6, 3, 6)
 """Trials of each synthetic family, of each hard one, and of all trained pairs together."""
 
 LEAST_PAIRS, LEAST_TRIALS = 2_000, 10_000

@@ -40,9 +40,9 @@ def norm_cosine(report):
 @pytest.mark.parametrize(
     ("name", "kind", "pearson"),
     [
-        ("minilm-fp16", "cast", 0.99999),
+        pytest.param("minilm-fp16", "cast", 0.99999, marks=pytest.mark.nightly),
         ("minilm-int8", "quantised", 0.99999),
-        ("sre", "fine_tuned", 0.999),
+        pytest.param("sre", "fine_tuned", 0.999, marks=pytest.mark.nightly),
         ("cloneguard", "fine_tuned", 0.99),
     ],
 )

@@ -338,7 +338,7 @@ def test_published_pairs_fix_deviations_means_and_quantiles(part):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["k_proj", "v_proj"])
+@pytest.mark.parametrize("part", ["k_proj", pytest.param("v_proj", marks=pytest.mark.nightly)])
 def test_attention_matrices_meet_every_published_figure(part):
     made = attention.attention_matrices(part, 0)
     stored = [from_bf16(made[name, layer]).astype(np.float64) for name, layer in attention.MATRICES]
@@ -398,7 +398,7 @@ def test_all_parts_fit_on_a_small_disk(filled):
     assert glm == child
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_stored_windows_give_the_published_statistics(filled, session):
     solar, glm = (open_model(str(filled[1][name]), session).checkpoint for name in ("Solar", "GLM"))
     for part in ("q_proj", "k_proj", "v_proj"):
@@ -429,7 +429,7 @@ def _read_runs(checkpoint, name, runs):
     return checkpoint.read([TensorSlice(checkpoint.tensors[name], runs, (size,))])[0].astype(np.float64)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_stored_matrices_and_routers_are_those_made(filled, session):
     phi = open_model(str(filled[1]["Phi"]), session)
     made = attention.attention_matrices("v_proj", 0)["Phi", 20]
@@ -453,7 +453,7 @@ def test_windows_alone_cover_the_routers_where_they_are_read(tmp_path, session):
         assert np.count_nonzero(whole) == read.size
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_same_seed_same_bytes(filled, tmp_path):
     again = write_replicas(tmp_path, ["GLM"], parts=["routers", "embeddings"])["GLM"]
     for piece_of in ("model.embed_tokens.weight", "model.layers.9.mlp.gate.weight"):

@@ -121,7 +121,7 @@ def test_the_same_seed_gives_the_same_values(norms):
     assert all(np.array_equal(norms[key], again[key]) for key in norms)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_another_seed_has_other_values_and_the_same_statistics(norms):
     other = replica_norms(2)
     assert not np.array_equal(other["Solar", INPUT], norms["Solar", INPUT])

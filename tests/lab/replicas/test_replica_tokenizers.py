@@ -101,8 +101,8 @@ def test_every_merge_joins_two_earlier_tokens(both):
         assert sorted(vocab.values()) == list(range(len(vocab)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", [1, 2])
 def test_another_seed_gives_other_tokens_with_the_same_counts(both, seed):
     other = tokenizers.make_tokenizers(seed)
     assert other.glm["model"]["merges"] != both.glm["model"]["merges"]

@@ -399,8 +399,8 @@ def test_stills_and_film_of_the_mean_taken_away(family):
     assert (film.figure.axes[0].elev, film.figure.axes[0].azim) == pytest.approx((35.2644, 45.0), abs=1e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("film", [False, pytest.param(True, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("film", [False, True])
 def test_every_picture_renders_and_the_film_is_small(family, film):
     from kinprint.studies.figure_style import rendered
 

@@ -8,6 +8,8 @@ import pytest
 from kinprint.lab.replicas.design import design
 from kinprint.lab.replicas.norms import replica_norms
 
+pytestmark = pytest.mark.nightly  # CI runs the other studies on replicas
+
 MEASURES = ("cosine", "Pearson")
 UNMEASURED = (("Solar", "INTELLECT"), ("INTELLECT", "Phi"))
 
@@ -26,7 +28,6 @@ def replica_run(run_on_replicas):
     return run_on_replicas("bias")
 
 
-@pytest.mark.slow
 def test_published_figures_agree_on_replicas(replica_run):
     sure = [check for check in replica_run.checks if check.trust != "wrong"]
     assert len(sure) == 243
@@ -35,7 +36,6 @@ def test_published_figures_agree_on_replicas(replica_run):
     assert [str(check.what) for check in sure if check.agrees is False] == ["E-1: parameters of GLM, billions"]
 
 
-@pytest.mark.slow
 def test_what_replicas_do_not_fix_has_no_result(replica_run):
     free = {str(check.what): check for check in replica_run.checks if check.agrees is None and check.trust != "wrong"}
     assert all(check.reason is not None for check in free.values())
@@ -56,7 +56,6 @@ def test_what_replicas_do_not_fix_has_no_result(replica_run):
     assert str(free["D-2: mean Pearson of different layers"].reason) == "not fixed by the replicas"
 
 
-@pytest.mark.slow
 def test_reasons_are_about_the_number_beside_them(replica_run):
     reasons = {str(check.what): str(check.reason) for check in replica_run.checks if check.reason is not None}
     across = [why for what, why in reasons.items() if what.startswith("D-2: Pearson, Solar layer 0, GLM layer 23")]
@@ -67,7 +66,6 @@ def test_reasons_are_about_the_number_beside_them(replica_run):
         assert "nobody else measured this pair" in reasons[f"E-3: mean Pearson, {a} and {b}"]
 
 
-@pytest.mark.slow
 def test_figures_known_to_be_wrong_differ_on_replicas(replica_run):
     wrong = [check for check in replica_run.checks if check.trust == "wrong"]
     assert len(wrong) == 53
@@ -77,7 +75,6 @@ def test_figures_known_to_be_wrong_differ_on_replicas(replica_run):
     assert [what.split(":")[0] for what in free] == ["D-2"] * 6 + ["E-3"] * 2
 
 
-@pytest.mark.slow
 def test_layers_of_the_replicas_are_worth_few_independent_ones(replica_run):
     rows = {(row["a"], row["b"]): row for row in records(part(replica_run, "fig5"), "diagonals_input_norm")}
     row = rows["Solar", "GLM"]
@@ -91,7 +88,6 @@ def unit(rows):
     return centred / np.linalg.norm(centred, axis=1, keepdims=True)
 
 
-@pytest.mark.slow
 def test_correlations_that_nobody_measured_are_those_of_chance():
     made, known = replica_norms(0), {frozenset(pair) for pair in design().correlations}
     for kind in ("input_norm", "post_attention_norm"):
@@ -102,7 +98,6 @@ def test_correlations_that_nobody_measured_are_those_of_chance():
             assert max(abs(z[at]) for at in free) < 4.0, (kind, a, b)
 
 
-@pytest.mark.slow
 def test_differences_of_the_two_norms_are_those_of_chance(replica_run):
     for a, b in (("Solar", "GLM"), ("Solar", "Phi"), ("GLM", "Phi"), ("INTELLECT", "Phi")):
         scores = [row["z"] for row in records(part(replica_run, "fig10"), f"difference_{a}_{b}")]
