@@ -156,7 +156,8 @@ def test_the_vocabulary_is_in_use():
 
 
 @pytest.mark.parametrize(
-    "text", ["노름 가중치가 같음", "원 코사인 0.99", "독립인 쌍의 95 %", "1.8 MB를 읽음", "모든 층", "{a}의 매개변수 수"]
+    "text",
+    ["노름 가중치가 같음", "원 코사인 0.99", "독립인 쌍의 95 %", "1.8 MB를 읽음", "모든 층", "{a}의 매개변수 수"],
 )
 def test_wrong_korean_is_found(text):
     assert wrong_korean(text) == [text]
