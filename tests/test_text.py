@@ -39,6 +39,12 @@ def test_numbers_are_formatted_by_the_template_in_every_language():
     assert Text("x {p:.1f}", p=None) == "x –"
 
 
+def test_sizes_stand_without_a_space_in_korean(monkeypatch):
+    monkeypatch.setitem(TABLE, "read {size} of {name}", "{name}: {size} 읽음")
+    text = Text("read {size} of {name}", size="1.8 MB", name="a 7 B")
+    assert (str(text), text.render("ko")) == ("read 1.8 MB of a 7 B", "a 7 B: 1.8MB 읽음")
+
+
 def test_texts_in_texts_are_translated_and_names_are_not():
     assert Text("only {part} has it", part=Text("attention")).render("ko") == "어텐션에만 있음"
     assert Text("only {part} has it", part="attention").render("ko") == "attention에만 있음"

@@ -30,6 +30,7 @@ Value: TypeAlias = "str | int | float | Text | tuple[Value, ...] | None"
 
 _BRACES = re.compile(r"\{(\w{1,40})(?::([^{}]{0,12}))?\}|\{\{|\}\}|[{}]")
 _NUMBER = re.compile(r"[+]?,?(?:\.\d)?[defg%]?")
+_SIZE = re.compile(r"[\d.,]+ [kMGT]?B")
 _DEPTH = 8  # how deep texts may hold texts
 _LONGEST = 200_000  # characters: a short template can repeat a long value, and a text that one
 _NO_VALUES: Mapping[str, Value] = MappingProxyType({})
@@ -157,6 +158,11 @@ def places(template: str) -> list[tuple[str, str]]:
     return [(match[1], match[2] or "") for match in _BRACES.finditer(template) if match[1]]
 
 
+def unspaced(size: str, lang: str) -> str:
+    """Return a size such as "1.8 MB" as a language writes it, Korean without the space; other text as it is."""
+    return size.replace(" ", "") if lang == "ko" and _SIZE.fullmatch(size) else size
+
+
 def _plain(value: Any) -> Value:
     """Return a value as data: numpy's numbers as Python's, lists as tuples."""
     if isinstance(value, list | tuple):
@@ -227,7 +233,7 @@ def _say(value: Value, form: str, lang: str | None) -> Phrase:
     if isinstance(value, Text):
         return value.phrase(own)
     if value is None or isinstance(value, str):
-        return Phrase(NOTHING if value is None else value, own)
+        return Phrase(NOTHING if value is None else unspaced(value, own), own)
     if not _NUMBER.fullmatch(form):
         raise ValueError(f"expected a number format such as .2f, got {form!r}")
     return Phrase(format(value, form), own)

@@ -13,6 +13,7 @@ from kinprint.render.content import report as content
 from kinprint.render.forms import make, show
 from kinprint.results.options import Options
 from kinprint.sources.settings import Settings
+from support.korean import wrong_korean
 from support.places import DEMO_MODELS
 from support.reports import pairs_report
 
@@ -48,6 +49,7 @@ def test_no_english_sentence_is_left_of_a_pair(reports, form, name):
     report = reports[name]
     text = printed(report, explain=True) if form == "terminal" else make(report, form, lang="ko").decode()
     assert english(text) == []
+    assert wrong_korean(*text.splitlines()) == []
     assert len(re.findall("[가-힣]", text)) > 300
 
 
@@ -56,6 +58,7 @@ def test_no_english_sentence_is_left_of_all_pairs(form):
     report = pairs_report()
     text = printed(report) if form == "terminal" else make(report, form, lang="ko").decode()
     assert english(text) == []
+    assert wrong_korean(*text.splitlines()) == []
     assert "추가 학습" in text
 
 

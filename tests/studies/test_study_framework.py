@@ -1,6 +1,7 @@
 """What all studies share: sentences, checks, casting, reading once, writing, and the command."""
 
 import ast
+import io
 import itertools
 import json
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
 import kinprint.studies
 from kinprint.arch import Role
@@ -17,6 +19,7 @@ from kinprint.errors import BadSelection, NeedsExtra, StorageError
 from kinprint.model.reader import Want
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
+from kinprint.studies.figure_style import rendered
 from kinprint.studies.opened import Request, read_layers
 from kinprint.studies.outcome import (
     Check,
@@ -35,6 +38,7 @@ from kinprint.studies.studied_models import choose_models, look
 from kinprint.studies.writing import SYNTHETIC, show, write_outcome
 from kinprint.text import Text, has_words, places, translations
 from support.hub import HubServer
+from support.korean import wrong_korean
 
 
 def table(*given, **chosen):
@@ -95,6 +99,9 @@ def said_anywhere():
         for claim in itertools.chain.from_iterable(json.loads(file.read_text(encoding="utf-8")).values()):
             said = (claim[key] for key in ("what", "reason", "free") if key in claim)
             found |= {template: str(file) for template in said if has_words(template)}
+    for file in Path(kinprint.studies.__file__).parent.rglob("pictures.json"):
+        pictures = json.loads(file.read_text(encoding="utf-8")).values()
+        found |= {picture["caption"]: str(file) for picture in pictures}
     return found
 
 
@@ -323,10 +330,25 @@ def test_the_page_and_its_files(tmp_path):
 def test_a_picture_of_replicas_says_so_inside(replicas, tmp_path):
     section = Section()
     rows = [(0.1, 0.5, 1.0, 64, 0.5, 0.1, 0.5, 0.5, 0.5, 0.5, 0.5)]
-    section.add_picture("grid", Text("A grid."), "sanity.figures.synthetic_grid", rows)
+    section.add_picture("grid", "sanity.synthetic_grid", rows)
     member = ModelOutcome("one", "x/one", None, "llama", 4, 64, 1000, True, None)
     write_outcome(outcome_of(section, replicas=replicas, members=[member]), tmp_path)
     assert (SYNTHETIC in (tmp_path / "figures" / "grid.svg").read_text()) == replicas
+
+
+def test_a_title_and_a_note_stand_above_all_panels():
+    rows = [(0.1, 0.5, 1.0, 64, 0.5, 0.1, 0.5, 0.5, 0.5, 0.5, 0.5)]
+    figure = Picture("p", Text("A grid."), "sanity.figures.synthetic_grid", (rows,)).draw()
+    inches = figure.get_size_inches().copy()
+    png = dict(rendered(figure, SYNTHETIC))["png"]
+    note, title = sorted((text.get_window_extent() for text in figure.texts), key=lambda box: box.y0)
+    panels = max(axes.get_tightbbox().y1 for axes in figure.axes)
+    assert panels <= note.y0 < note.y1 <= title.y0
+    assert title.y1 <= figure.bbox.y1
+    assert title.x1 <= figure.bbox.x1
+    width, height = Image.open(io.BytesIO(png)).size
+    assert width >= 2 * 96 * inches[0]  # pixels of a screen, twice
+    assert height > 2 * 96 * inches[1]
 
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "..", "x" * 500, "a\\b", "모델", "a\nb", "\udc80"])
@@ -347,6 +369,7 @@ def test_the_page_in_korean(tmp_path):
     section = Section(checks=[Check(Text("x"), 1.0, 1.0, 1)])
     page = write_outcome(outcome_of(section), tmp_path, language="ko").read_text()
     assert "공개된 값과 측정값" in page
+    assert wrong_korean(*page.splitlines()) == []
     assert "누락된 것과 그 이유" in page
 
 
@@ -448,7 +471,10 @@ def test_a_study_from_the_command_line(tiny_models, tmp_path):
     arguments = ["study", "sanity", "--models", models, "--out", str(tmp_path / "out"), "--lang", "ko", "-q"]
     found = CliRunner().invoke(main, arguments, standalone_mode=False)
     assert found.return_value == 0, found.output
-    assert "first" in (tmp_path / "out" / "RESULTS.md").read_text()
+    page = (tmp_path / "out" / "RESULTS.md").read_text()
+    assert "first" in page
+    assert "kB" in page
+    assert wrong_korean(*page.splitlines()) == []
     assert (tmp_path / "out" / "figures" / "synthetic.png").stat().st_size > 5000
     assert (tmp_path / "out" / "figures" / "synthetic.svg").stat().st_size > 5000
 

@@ -1,6 +1,7 @@
 """Draw figures in one style, and write them as PNG, SVG and GIF."""
 
 import io
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ SIGNED_MAP = "RdBu_r"  # red against blue, white at zero: safe for the common ki
 NULL_SD = 1.96  # half-width of a null band in standard deviations: 95 % of independent pairs, point by point
 NULL_LABEL = "95 % of independent pairs"
 
-NOTE_INCHES = 0.25
+LINE_INCHES, LETTERS_PER_INCH = 0.2, 12.6  # of a title above all panels
 
 _PAIR_COLOURS = ["#222222", "#EE3377", "#997700", "#6F4C9B", "#4EB265", "#A50026", "#7BAFDE", "#F6C141", "#B07AA1"]
 PAIR_LOOK = tuple(zip(_PAIR_COLOURS, "os^DvPX<>", strict=True))
@@ -61,10 +62,10 @@ def finish(axes: Axes, title: str, y: str = "", *, x: str | None = "layer", lege
         axes.legend(loc=legend)
 
 
-def legend_below(figure: Figure, axes: Axes, columns: int | None = None) -> None:
-    """Write the legend of one panel below all panels, in one row unless `columns` are fewer."""
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns or len(labels))
+def legend_below(figure: Figure, *panels: Axes, columns: int | None = None) -> None:
+    """Write the legend of some panels below all panels, each label once, in one row unless `columns` are fewer."""
+    found = {label: mark for axes in panels for mark, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns or max(1, len(found)))
 
 
 def log_y(axes: Axes) -> None:
@@ -85,10 +86,9 @@ class Film:
 
 
 def rendered(drawn: Figure | Film, note: str = "") -> Iterator[tuple[str, bytes]]:
-    """Yield (suffix, bytes) of a figure: png and svg; of a film: gif. A note is written above it."""
+    """Yield (suffix, bytes) of a figure: png and svg; of a film: gif. Its title and a note are written above all panels."""
     with shared_style():
-        if note:
-            _head(drawn.figure if isinstance(drawn, Film) else drawn, note)
+        _head(drawn.figure if isinstance(drawn, Film) else drawn, note)
         if isinstance(drawn, Film):
             yield "gif", _gif(drawn)
             return
@@ -100,15 +100,18 @@ def rendered(drawn: Figure | Film, note: str = "") -> Iterator[tuple[str, bytes]
 
 
 def _head(figure: Figure, note: str) -> None:
-    """Make a figure higher by one line, and write a note there, where no panel is laid out."""
+    """Make a figure higher, and write its title, which states the finding, and a note there, where no panel is laid out."""
     width, height = figure.get_size_inches()
-    figure.set_size_inches(width, height + NOTE_INCHES)
-    free = height / (height + NOTE_INCHES)
+    title = textwrap.wrap(figure.get_suptitle(), int(LETTERS_PER_INCH * width))
+    free = height / (height + LINE_INCHES * (len(title) + bool(note)))
+    figure.set_size_inches(width, height / free)
     if isinstance(engine := figure.get_layout_engine(), ConstrainedLayoutEngine):
         engine.set(rect=(0.0, 0.0, 1.0, free))
     else:
         figure.subplots_adjust(top=figure.subplotpars.top * free)
-    figure.text(0.99, 0.5 + free / 2, note, ha="right", va="center", fontsize=8, color="#8A3B00")
+    line, left = (1.0 - free) / max(1, len(title) + bool(note)), {"x": 0.01, "ha": "left"}
+    figure.suptitle("\n".join(title), y=1.0 - line / 5, va="top", fontsize=9.5, fontweight="bold", **left)
+    figure.text(y=free + line / 5, s=note, va="bottom", fontsize=8, color="#8A3B00", **left)
 
 
 def _gif(film: Film) -> bytes:
@@ -129,11 +132,20 @@ def _gif(film: Film) -> bytes:
     return stream.getvalue()
 
 
-def null_band(axes: Axes, x: ArrayLike, mean: ArrayLike, sd: ArrayLike, *, label: str | None = NULL_LABEL) -> None:
-    """Draw the range of 95 % of independent pairs."""
-    middle, half = np.asarray(mean, dtype=float), NULL_SD * np.asarray(sd, dtype=float)
+def null_band(
+    axes: Axes, layers: Sequence[int], mean: ArrayLike, sd: ArrayLike, *, label: str | None = NULL_LABEL
+) -> None:
+    """Draw the range of 95 % of independent pairs, somewhat beyond both ends: a single layer has one, too.
+
+    Its middle stands on top of everything, with crosses where it varies: a line hides a band that is narrower than itself.
+    """
+    x = np.array([layers[0] - 0.4, *layers, layers[-1] + 0.4])
+    middle, half = (np.pad(np.broadcast_to(one, len(layers)), 1, mode="edge") for one in (mean, sd))
     grey = {"color": NULL_COLOUR, "alpha": 0.55, "linewidth": 0, "zorder": 0}
-    axes.fill_between(x, middle - half, middle + half, label=label, **grey)
+    axes.fill_between(x, middle - NULL_SD * half, middle + NULL_SD * half, label=label, **grey)
+    marks = {"marker": "x", "markersize": 4.5, "markevery": slice(1, -1), "label": label and "mean if independent"}
+    dotted = {"color": "#000000", "linestyle": (0, (1, 1.6)), "linewidth": 1.0, "zorder": 5}
+    axes.plot(x, middle, **dotted | (marks if np.ndim(mean) else {}))
 
 
 def label_of(name: str) -> str:

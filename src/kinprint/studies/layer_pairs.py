@@ -79,6 +79,22 @@ class LayerPair:
             raise Missing("{a} and {b} have no layer with a cosine: all are zero", a=self.a, b=self.b)
         return int(np.nanargmax(self.cosine))
 
+    @property
+    def correlation(self) -> str:
+        """Mean Pearson and the test of all layers together, as titles of figures state them."""
+        if not np.isfinite(self.pearson).any():
+            return "no r: a side is constant"
+        test = self.joint()
+        log10_p = test.log10_p or 0.0
+        value = f"{10.0**log10_p:.2g}" if log10_p > -300 else f"10^{log10_p:.0f}"
+        return f"r = {self.mean_pearson:.3f}, joint p {'≤' if test.p_method.bound else '='} {value}"
+
+    @property
+    def finding(self) -> str:
+        """Mean cosine beside what independence predicts, and the correlation, as titles of figures state them."""
+        cosine, null = (f"{finite_mean(values):.3f}" for values in (self.cosine, self.null_mean))
+        return f"cosine {cosine} (independent: {null}), {self.correlation}"
+
     def only(self, layers: Sequence[int]) -> LayerPair:
         """Return some of the layers; `Missing` if there are none."""
         rows = [self.layers.index(layer) for layer in layers if layer in self.layers]

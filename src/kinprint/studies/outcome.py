@@ -6,11 +6,13 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
+import orjson
 
 from kinprint.errors import KinprintError, NeedsExtra
 from kinprint.text import Text, Value
@@ -164,6 +166,13 @@ class Picture:
         return drawn
 
 
+@cache
+def described_pictures(study: str) -> dict[str, dict[str, str]]:
+    """Return what a study's ``pictures.json`` says: the function that draws each picture, and its caption."""
+    found: dict[str, dict[str, str]] = orjson.loads((Path(__file__).parent / study / "pictures.json").read_bytes())
+    return found
+
+
 @dataclass
 class Section:
     """What one part of a study found."""
@@ -184,8 +193,11 @@ class Section:
         plain = (tuple(cell.item() if isinstance(cell, np.generic) else cell for cell in row) for row in cells)
         self.tables.append(Table(file_name(name), title, tuple(columns), tuple(plain), shown))
 
-    def add_picture(self, name: str, caption: Text, figure: str, *arguments: Any) -> None:
-        """Add a picture of `arguments`, drawn by ``kinprint.studies.`` `figure`."""
+    def add_picture(self, name: str, picture: str, /, *arguments: Any, **values: Value) -> None:
+        """Add a `picture` (``study.key`` in that study's ``pictures.json``) of `arguments`; its caption takes `values`."""
+        study, _, key = picture.partition(".")
+        found = described_pictures(study)[key]
+        figure, caption = f"{study}.{found['figure']}", Text(found["caption"], **values)
         self.pictures.append(Picture(file_name(name), caption, figure, arguments))
 
     def note(self, template: str, /, **values: Value) -> None:

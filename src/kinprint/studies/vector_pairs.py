@@ -77,6 +77,14 @@ SPREAD_COLUMNS = columns(
 )
 
 
+def finding(groups: Iterable[tuple[str, Sequence[VectorPair]]]) -> str:
+    """Return what titles of figures state of groups of pairs: mean cosine beside its null, and mean Pearson."""
+    kept = [(name, [pair for pair in pairs if np.isfinite(pair.pearson)]) for name, pairs in groups]
+    spreads = [(name, Spread.of(pairs)) for name, pairs in kept if pairs]
+    said = "{}: cosine {:.3f} (independent: {:.3f}), r = {:.3f}"
+    return "; ".join(said.format(name, spread.mean, spread.null_mean, spread.pearson) for name, spread in spreads)
+
+
 def vector_pairs(found: Mapping[Vector, FloatArray], pairs: Iterable[tuple[Vector, Vector]]) -> list[VectorPair]:
     """Measure pairs of vectors; a pair of which one is not there is left out."""
     wanted = [(a, b) for a, b in pairs if a in found and b in found]

@@ -15,6 +15,7 @@ from kinprint._util.plain import printable
 from kinprint._util.progress import Progress, quiet
 from kinprint._util.sizes import format_size
 from kinprint.errors import NeedsExtra
+from kinprint.render.texts.words import Words
 from kinprint.studies.outcome import Cell, Check, Column, ModelOutcome, Outcome, PartOutcome, Picture, Table, columns
 from kinprint.text import Text
 
@@ -144,7 +145,7 @@ class _Page:
             self._add(f"> **{self._say(REPLICAS)}**")
         if outcome.models:
             head = columns("model; where; architecture; layers; width; parameters; commit")
-            self._table(head, [_model_row(one) for one in outcome.models])
+            self._table(head, [_model_row(one, Words(self.language)) for one in outcome.models])
         if checks:
             sure = [check for check in checks if check.trust != "wrong" and check.agrees is not None]
             wrong = sum(check.trust == "wrong" for check in checks)
@@ -242,10 +243,10 @@ def show(cell: float | int | str | bool | None, column: Column) -> str:
     return str(cell)
 
 
-def _model_row(one: ModelOutcome) -> tuple[Cell, ...]:
+def _model_row(one: ModelOutcome, words: Words) -> tuple[Cell, ...]:
     architecture = Text("could not be opened: {why}", why=one.problem) if one.problem else one.architecture
-    n, commit = one.parameters, one.commit[:12] if one.commit else None
-    parameters = None if n is None else f"{n / 1e9:.2f} B" if n >= 1e8 else f"{n / 1e6:.2f} M"
+    parameters = None if one.parameters is None else words.parameters(one.parameters)
+    commit = one.commit[:12] if one.commit else None
     return one.name, one.reference, architecture, one.layers, one.width, parameters, commit
 
 

@@ -16,6 +16,7 @@ from kinprint.studies.baselines import moe_and_dense, three_measures
 from kinprint.studies.recipe import run_study
 from kinprint.studies.vector_pairs import vector_pairs
 from kinprint.text import Text
+from support.figures import without_finding
 from support.layouts import write_checkpoint
 
 PARTS = ["exp1", "exp2", "exp3", "exp4", "exp5", "exp6", "five_moe", "summary"]
@@ -356,8 +357,10 @@ def test_every_picture_draws(mixed):
         "five_moe",
         "summary",
     ]
-    for picture in pictures:
-        assert all(axes.get_title() or axes.get_label() == "<colorbar>" for axes in picture.draw().axes), picture.name
+    drawn = {picture.name: picture.draw() for picture in pictures}
+    for name, figure in drawn.items():
+        assert all(axes.get_title() or axes.get_label() == "<colorbar>" for axes in figure.axes), name
+    assert without_finding(drawn) == []
 
 
 def test_nothing_lies_outside_the_axes(mixed):

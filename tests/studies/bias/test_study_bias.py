@@ -18,6 +18,7 @@ from kinprint.studies.opened import Request
 from kinprint.studies.outcome import Missing
 from kinprint.studies.published import published
 from kinprint.studies.recipe import run_study
+from support.figures import without_finding
 from support.layouts import write_checkpoint
 
 INPUT, POST = "input_layernorm", "post_attention_layernorm"
@@ -383,6 +384,7 @@ def test_every_wrong_figure_has_a_reason(tiny_models):
 def test_every_picture_draws(family, name):
     drawn = [item.draw() for item in part(family, name).pictures]
     assert len(drawn) == {"fig1": 3, "appendix_d": 0, "appendix_e": 2}.get(name, 1)
+    assert without_finding(dict(enumerate(drawn))) == []
     for figure in drawn:
         assert all(axes.get_title() for axes in figure.axes if axes.get_label() != "<colorbar>" and axes.axison)
 

@@ -21,6 +21,7 @@ from kinprint.studies.outcome import Missing, Picture
 from kinprint.studies.recipe import run_study
 from kinprint.studies.studied_models import ModelChoice
 from kinprint.text import Text
+from support.figures import without_finding
 from support.layouts import write_checkpoint
 
 STUDIES = Path(metrics.__file__).parent
@@ -266,8 +267,11 @@ def test_every_picture_draws(run_tiny):
     found = run_tiny("metrics", "first", "second", roles=(Role.INPUT_NORM,), layers=(1, 3))
     pictures = [one for item in found.parts for one in item.section.pictures]
     assert len(pictures) == 3 * 7 + 1
-    for one in pictures:
-        assert one.draw().axes, one.name
+    drawn = {one.name: one.draw() for one in pictures}
+    assert all(figure.axes for figure in drawn.values())
+    assert without_finding(drawn) == []
+    for figure in drawn.values():  # panels of one role share a scale: here there is one role
+        assert len({image.get_clim() for axes in figure.axes for image in axes.get_images()}) <= 1
     within = next(one for one in pictures if one.name == "rel_l2_a_same_layer")
     grid = within.arguments[0][0][0]
     assert np.isnan(np.diagonal(grid.values)).all()

@@ -25,6 +25,7 @@ from kinprint.studies.origin.sigma import effect, probed_layers
 from kinprint.studies.origin.tokens import byte_spelling, decode
 from kinprint.studies.origin.windows import score, windows
 from kinprint.studies.recipe import run_study
+from support.figures import without_finding
 from support.layouts import write_checkpoint
 
 LAYERS, WIDTH, EXPERTS = 4, 32, 8
@@ -148,6 +149,10 @@ def test_every_part_runs_and_draws(outcome):
     drawn = {picture.name: picture.draw() for item in outcome.parts for picture in item.section.pictures}
     assert len(drawn) == 11
     assert all(figure.axes for figure in drawn.values())
+    assert without_finding(drawn) == []
+    for axes in drawn["layer_probe"].axes[:2]:  # cosine and Pearson of one pair, on one axis
+        low, high = axes.get_ylim()
+        assert low < 0 < 1 < high
 
 
 def test_layer_probe_is_the_metrics_on_the_same_arrays(run_tiny, tiny_models):

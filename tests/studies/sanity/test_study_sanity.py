@@ -10,6 +10,7 @@ from kinprint.metrics import METRICS
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.studies.recipe import run_study
+from support.figures import without_finding
 from support.layouts import write_checkpoint
 
 
@@ -143,7 +144,10 @@ def test_every_picture_draws(run_tiny):
         "shuffle_post_attention_norm_first_child",
         "synthetic",
     ]
-    assert [len(picture.draw().axes) for picture in pictures] == [3, 3, 9]
+    drawn = {picture.name: picture.draw() for picture in pictures}
+    assert [len(figure.axes) for figure in drawn.values()] == [3, 3, 9]
+    assert without_finding(drawn) == []
+    assert "joint p ≤" in drawn["shuffle_input_norm_first_child"].get_suptitle()
 
 
 def test_published_figures_are_for_the_published_models_only(run_tiny):

@@ -19,6 +19,7 @@ from kinprint.studies import scale
 from kinprint.studies.recipe import run_study
 from kinprint.studies.scale import rounding as scale_rounding
 from kinprint.studies.scale.rounding import FORMATS, before_rounding, kept, needs_simulation, store
+from support.figures import without_finding
 from support.layouts import write_checkpoint
 
 STUDIES = Path(scale.__file__).parent
@@ -206,8 +207,9 @@ def test_every_picture_draws(two):
     pictures = [picture for item in two.parts for picture in item.section.pictures]
     assert [picture.name for picture in pictures[:3]] == ["norm_by_depth", "scale_and_pattern", "growth"]
     assert len(pictures) == 7
-    for picture in pictures:
-        assert picture.draw().axes, picture.name
+    drawn = {picture.name: picture.draw() for picture in pictures}
+    assert all(figure.axes for figure in drawn.values())
+    assert without_finding(drawn) == []
 
 
 # -- published figures ------------------------------------------------------------------------------------------------------

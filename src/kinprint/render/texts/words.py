@@ -17,7 +17,7 @@ import orjson
 from kinprint._util.sizes import format_size
 from kinprint.errors import BadSetting
 from kinprint.results.p_values import PMethod
-from kinprint.text import ENGLISH, LANGUAGES, Phrase, Text, Value, verbatim
+from kinprint.text import ENGLISH, LANGUAGES, Phrase, Text, Value, unspaced, verbatim
 
 DASH = "–"
 MYRIAD = 10_000  # 만: Korean counts in its powers
@@ -149,7 +149,7 @@ class Words:
 
     def size(self, count: float) -> str:
         """Write a number of bytes; Korean has no space before a unit."""
-        return format_size(count) if self.lang == ENGLISH else format_size(count).replace(" ", "")
+        return unspaced(format_size(count), self.lang)
 
     def odds(self, log10_p: float | None) -> str:
         """Write a p-value as people say it. Powers are rounded towards what is less surprising, so "1 in" stays true."""

@@ -23,15 +23,9 @@ def _summary(run: StudyRun, role: Role, section: Section) -> None:
     if not (zero and sweep and some):
         raise Missing("the summary needs layer 0 and a later layer, and two models that can be compared")
     related = {pair.key for pair in every if relation(pair) is not None}
-    caption = Text(
-        "Four experiments on one page ({role}): layer 0 against later layers; models at layer {layer}; models by layer; groups of "
-        "models. Grey: independent pairs.",
-        role=role.value,
-        layer=layer,
-    )
     grid = groups.model_grid(groups.compared_models(moe, some), kinds, layer, some)
     shown = (layers.zero_groups(zero), grid, sweep, pair_choices(run, every, kinds)[-1], related, run.names, role.value)
-    section.add_picture(f"summary{tag(role)}", caption, "baselines.figures.summary_page", *shown)
+    section.add_picture(f"summary{tag(role)}", "baselines.summary_page", *shown, role=role.value, layer=layer)
 
 
 STUDY = Study(

@@ -14,7 +14,7 @@ from kinprint.studies.baselines.moe_and_dense import PairChoice
 from kinprint.studies.baselines.three_measures import KINDS, MeasuredPair, Moments
 from kinprint.studies.figure_style import NULL_LABEL, NULL_SD, finish, label_of, legend_below, new_figure
 from kinprint.studies.studied_models import look
-from kinprint.studies.vector_pairs import Spread, Vector, VectorPair
+from kinprint.studies.vector_pairs import Spread, Vector, VectorPair, finding
 
 ACROSS = ("#000000", "o")
 GROUP_LOOK = {"MoE–MoE": ("#D55E00", "o"), "MoE–dense": ("#0072B2", "s"), "dense–dense": ("#009E73", "^")}
@@ -81,8 +81,8 @@ def comparison_dots(groups: Groups, names: Sequence[str], role: str) -> Figure:
     _label_rows(left, groups)
     finish(left, f"raw cosine, {role}", x="cosine")
     finish(right, "centred (Pearson)", x="Pearson")
-    if left.get_legend_handles_labels()[0]:
-        figure.legend(*left.get_legend_handles_labels(), loc="outside lower right")
+    legend_below(figure, left)
+    figure.suptitle(finding(groups))
     return figure
 
 
@@ -108,10 +108,21 @@ def _model_matrix(figure: Figure, axes: Axes, shown: ModelGrid, measure: str, pa
             line(border, color="white", linewidth=3.5)
             line(border, color="black", linewidth=1.2)
     figure.colorbar(image, ax=axes, shrink=0.85)
-    null = shown.null_mean[np.isfinite(shown.null_mean)]
-    gap = np.abs(shown.cosine - shown.null_mean)[np.isfinite(shown.cosine)]
-    if measure == "cosine" and "null_mean" not in panels and null.size and gap.size:
-        axes.set_xlabel(f"if independent: {null.min():.3f} to {null.max():.3f}; largest difference {gap.max():.4f}")
+
+
+def _models_finding(shown: ModelGrid) -> str:
+    """Return what a title states of all models at a layer; of related ones, Pearson is far off its null."""
+    there = np.isfinite(shown.cosine) & np.isfinite(shown.pearson)
+    cosine, gap, r = shown.cosine[there], np.abs(shown.cosine - shown.null_mean)[there], shown.pearson[there]
+    if not cosine.size:
+        return f"Layer {shown.layer}: no two of these models can be compared"
+    inside = np.abs(r) < NULL_SD * shown.pearson_sd
+    said = f"Layer {shown.layer}: cosine {cosine.min():.3f} to {cosine.max():.3f}, "
+    if inside.any():
+        r, gap, count = r[inside], gap[inside], np.count_nonzero(inside) // 2
+        said += f"r = {r.min():.3f} to {r.max():.3f} in {count} of {cosine.size // 2} pairs, whose cosine is within "
+        return f"{said}{gap.max():.4f} of that of independent vectors (null sd of r {shown.pearson_sd:.4f})"
+    return f"{said}r = {r.min():.3f} to {r.max():.3f} (null sd {shown.pearson_sd:.4f})"
 
 
 def heatmaps(shown: ModelGrid, panels: Sequence[str]) -> Figure:
@@ -128,6 +139,7 @@ def heatmaps(shown: ModelGrid, panels: Sequence[str]) -> Figure:
     for axes, measure in zip(figure.subplots(1, len(panels)), panels, strict=True):
         _model_matrix(figure, axes, shown, measure, panels)
         axes.set_title(titles[measure])
+    figure.suptitle(_models_finding(shown))
     return figure
 
 
@@ -160,18 +172,14 @@ def layer_sweep(by_layer: Mapping[int, Sequence[VectorPair]], role: str) -> Figu
     _sweep_cosine(top, by_layer)
     finish(top, f"raw cosine of pairs of models, {role}", "raw cosine", x=None)
     layers, sds = list(by_layer), [pairs[0].pearson_sd for pairs in by_layer.values()]
-    if len(layers) > 1:
-        style.null_band(bottom, layers, np.zeros(len(layers)), sds)
-    else:  # a band of one layer would have no width
-        half, signs = NULL_SD * sds[0], {"color": style.NULL_COLOUR, "alpha": 0.55, "linewidth": 0, "zorder": 0}
-        bottom.axhspan(-half, half, label=NULL_LABEL, **signs)
+    style.null_band(bottom, layers, 0.0, sds)
     _sweep(bottom, by_layer, "pearson")
     finish(bottom, "centred (Pearson)", "Pearson")
     if len(layers) <= MAX_TICKS:
         bottom.set_xticks(layers)
-    handles, labels = top.get_legend_handles_labels()
-    more, names = bottom.get_legend_handles_labels()
-    figure.legend([*handles, *more], [*labels, *names], loc="outside right upper")
+    legend_below(figure, top, bottom, columns=5)
+    every = [pair for pairs in by_layer.values() for pair in pairs]
+    figure.suptitle(finding([(f"All pairs, layers {layers[0]} to {layers[-1]}", every)]))
     return figure
 
 
@@ -208,7 +216,8 @@ def group_dots(choices: Sequence[PairChoice], related: Collection[tuple[Vector, 
     panels[0].set_ylabel("raw cosine")
     if related:
         panels[0].plot([], [], marker="o", color="black", markerfacecolor="white", linestyle="", label="related models")
-    legend_below(figure, panels[0], 3)
+    legend_below(figure, panels[0], columns=3)
+    figure.suptitle(f"{choices[-1].title}: {finding(choices[-1].groups.items())}")
     return figure
 
 
@@ -227,7 +236,9 @@ def metric_panels(found: Sequence[MeasuredPair], fixed: Moments, names: Sequence
     every = figure.subplots(len(blocks), 3, squeeze=False, sharey="row", height_ratios=heights)
     for panels, block in zip(every, blocks, strict=True):
         _metric_row(panels, block, fixed, names, role)
-    legend_below(figure, every[0, 0], 3)
+    legend_below(figure, every[0, 0], columns=3)
+    kinds = [(heading, [one.pair for one in found if one.kind == kind]) for kind, heading in KINDS.items()]
+    figure.suptitle(finding(kinds))
     return figure
 
 
@@ -292,4 +303,5 @@ def summary_page(
     third.legend(loc="lower right", ncols=2)
     _groups(fourth, choice, related)
     finish(fourth, f"5. groups at layer {shown.layer}: {choice.title}", "raw cosine", x=None, legend="lower right")
+    figure.suptitle(finding([*zero, *choice.groups.items()]))
     return figure

@@ -65,14 +65,10 @@ def moe_at_one_layer(run: StudyRun, role: Role, section: Section) -> None:
         gap=max(abs(pair.cosine - pair.null_mean) for pair in pairs),
         outside=sum(abs(pair.z) > 1.96 for pair in pairs),
     )
-    caption = Text(
-        "Models against each other at layer {layer} ({role}): raw cosine, what the vectors' spreads alone predict, and Pearson "
-        "(null sd {sd:.4f}).",
-        **named,
-        sd=pairs[0].pearson_sd,
-    )
     shown = model_grid(compared_models(names, pairs), {model: run.kind(model) for model in names}, layer, pairs)
-    section.add_picture(name, caption, "baselines.figures.heatmaps", shown, ("cosine", "null_mean", "pearson"))
+    section.add_picture(
+        name, "baselines.moe", shown, ("cosine", "null_mean", "pearson"), **named, sd=pairs[0].pearson_sd
+    )
     add_checks(run, role, section, "exp3")
 
 
@@ -92,12 +88,7 @@ def moe_at_several_layers(run: StudyRun, role: Role, section: Section) -> None:
         "ones; the spreads describe these models and are no standard errors.",
         n=len(pairs),
     )
-    caption = Text(
-        "Pairs of models by layer ({role}): raw cosine with mean ± sd over the pairs, beside what the spreads alone predict, and "
-        "Pearson. Grey: 95 % of independent pairs.",
-        role=role.value,
-    )
-    section.add_picture(name, caption, "baselines.figures.layer_sweep", by_layer, role.value)
+    section.add_picture(name, "baselines.layer_sweep", by_layer, role.value, role=role.value)
     add_checks(run, role, section, "exp4")
 
 
@@ -138,10 +129,5 @@ def any_width(run: StudyRun, role: Role, section: Section) -> None:
     for (i, x), (k, y) in itertools.permutations(enumerate(found.values()), 2):
         if np.isnan(null[i, k]):
             null[i, k] = cosine_if_independent(variation(x), variation(y), sign=float(x.mean() * y.mean()))
-    caption = Text(
-        "MoE models at layer {layer} ({role}): raw cosine where widths agree (a dash where they do not), and what the spreads "
-        "alone predict for every pair.",
-        **named,
-    )
     arguments = replace(shown, null_mean=null), ("cosine", "null_mean")
-    section.add_picture(name, caption, "baselines.figures.heatmaps", *arguments)
+    section.add_picture(name, "baselines.five_moe", *arguments, **named)

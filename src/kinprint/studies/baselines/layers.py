@@ -29,13 +29,8 @@ def layer_zero(run: StudyRun, role: Role, section: Section) -> None:
     name, pairs = f"exp1_layer0{tag(role)}", itertools.chain.from_iterable(by_model.values())
     section.add_table(name, Text("Layer 0 against later layers, {role}", role=role.value), COLUMNS, pairs)
     _means(section, f"exp1_means{tag(role)}", by_model)
-    caption = Text(
-        "Layer 0 against later layers of the same model ({role}): raw cosine and Pearson. Grey: 95 % of independent pairs, which "
-        "for the raw cosine lie where the two vectors' spreads put them.",
-        role=role.value,
-    )
     groups = zero_groups(by_model)
-    section.add_picture(name, caption, "baselines.figures.comparison_dots", groups, run.names, role.value)
+    section.add_picture(name, "baselines.layer_zero", groups, run.names, role.value, role=role.value)
     section.notes += [_spread_note(model, found) for model, found in by_model.items()]
     if run.original("Solar", "GLM"):
         section.note(
@@ -101,12 +96,7 @@ def equal_distance(run: StudyRun, role: Role, section: Section) -> None:
     section.add_table(name, title, COLUMNS, [pair for _, found in groups for pair in found])
     if within:
         _means(section, f"exp2_means{tag(role)}", within)
-    caption = Text(
-        "Layers at equal distance within a model, and across two models at the same layer and at that distance ({role}): raw "
-        "cosine and Pearson. Grey: 95 % of independent pairs.",
-        role=role.value,
-    )
-    section.add_picture(name, caption, "baselines.figures.comparison_dots", groups, run.names, role.value)
+    section.add_picture(name, "baselines.equal_distance", groups, run.names, role.value, role=role.value)
     section.note(
         "Distance between layers is part of a baseline: two layers of one model belong beside layers of two models that lie "
         "equally far apart, not beside the same layer of both."

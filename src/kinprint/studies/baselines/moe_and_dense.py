@@ -71,19 +71,9 @@ def moe_against_dense(run: StudyRun, role: Role, section: Section) -> None:
         section.add_table(f"exp5_labels{tag(role)}", title, head, gaps)
     title = Text("Every pair of models at layer {layer}", layer=layer)
     section.add_table(f"exp5_pairs{tag(role)}", title, COLUMNS, pairs, shown=36)
-    caption = Text(
-        "Raw cosine of pairs of models at layer {layer} ({role}) by group: every pair, mean ± sd, and what the spreads alone "
-        "predict. Open: pairs of related models.",
-        **named,
-    )
-    section.add_picture(f"exp5_groups{tag(role)}", caption, "baselines.figures.group_dots", choices, set(related))
-    caption = Text(
-        "All models against each other at layer {layer} ({role}), MoE before dense: raw cosine and Pearson (null sd {sd:.4f}).",
-        **named,
-        sd=pairs[0].pearson_sd,
-    )
+    section.add_picture(f"exp5_groups{tag(role)}", "baselines.group_dots", choices, set(related), **named)
     shown = model_grid(compared_models(list(kinds), pairs), kinds, layer, pairs), ("cosine", "pearson")
-    section.add_picture(f"exp5_heatmap{tag(role)}", caption, "baselines.figures.heatmaps", *shown)
+    section.add_picture(f"exp5_heatmap{tag(role)}", "baselines.moe_and_dense", *shown, **named, sd=pairs[0].pearson_sd)
     if run.request.replicas:
         section.note(
             "Not published, and so assumed in the replicas: everything about InternLM2, and every Pearson correlation of the "

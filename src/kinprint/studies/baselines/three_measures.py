@@ -68,14 +68,8 @@ def metric_comparison(run: StudyRun, role: Role, section: Section) -> None:
             "L2 was printed to four decimals, up to a millionth of its value; the replicas are made to meet it within a "
             "ten-thousandth, so single values may differ in the last digits."
         )
-    caption = Text(
-        "The same pairs under three measures ({role}). Grey: 95 % of independent pairs (permutations); diamonds: random normal "
-        "vectors with the pair's means and spreads; dashed: random vectors around one with spread 0.1, which lie far off the "
-        "scales of layer 0 and are not drawn there.",
-        role=role.value,
-    )
     arguments = (found, fixed, run.names, role.value)
-    section.add_picture(f"exp6_metrics{tag(role)}", caption, "baselines.figures.metric_panels", *arguments)
+    section.add_picture(f"exp6_metrics{tag(role)}", "baselines.metric_panels", *arguments, role=role.value)
     add_checks(run, role, section, "exp6", _published_values(found, fixed))
 
 

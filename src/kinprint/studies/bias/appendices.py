@@ -111,12 +111,7 @@ def appendix_e(run: StudyRun, section: Section, role: Role) -> None:
     title = Text("Appendix E: all pairs, each over all layers it shares, {role}", role=role.value)
     rows = each(section.missing, found, over_own, pair_sides)
     section.add_table(f"e_own_layers_{role.value}", title, (*_BASICS, *_BEST), rows)
-    caption = Text(
-        "All pairs of models, {role}: raw cosine and Pearson of every shared layer (dots), their mean (diamond) and "
-        "median (bar). Grey: 95 % of independent pairs, layer by layer.",
-        role=role.value,
-    )
-    section.add_picture(f"e_{role.value}", caption, "bias.figures.pair_strips", found, role.value)
+    section.add_picture(f"e_{role.value}", "bias.pair_strips", found, role.value, role=role.value)
 
 
 def _add_models(run: StudyRun, section: Section) -> None:

@@ -18,7 +18,7 @@ from kinprint.studies.layer_pairs import LayerPair
 from kinprint.studies.outcome import Cell
 from kinprint.studies.studied_models import look
 
-COSINE, CENTRED, EXPECTED, DARK = "#0072B2", "#009E73", "#777777", "#333333"
+COSINE, CENTRED, DARK = "#0072B2", "#009E73", "#333333"
 TICKS = 10  # layers that are named along an axis, at most
 BINS = 128  # over the whole range, at most
 RIDGE_HEIGHT = 1.7  # in units of the distance between two ridges
@@ -29,11 +29,11 @@ DASHES = ("-", "--", ":", "-.")
 
 
 def pair_panels(pair: LayerPair, dims: NDArray[np.int64], places: Mapping[str, int]) -> Figure:
-    """Show sampled dimensions of the layer with the largest cosine, raw and centred, and cosine and Pearson by layer."""
-    figure = new_figure(10.5, 6.4)
+    """Show sampled dimensions of the layer with the largest cosine, raw and centred; cosine and Pearson on one axis by layer."""
+    figure = new_figure(10.5, 6.8)
     (raw, centred), (cosine, pearson) = figure.subplots(2, 2)
     best, layers = pair.best, pair.layers
-    figure.suptitle(pair.title)
+    figure.suptitle(f"{pair.title}: {pair.finding}")
     sides = ((pair.a, pair.left[best]), (pair.b, pair.right[best]))
     _bars(raw, [(name, values[dims], float(values.mean())) for name, values in sides], places)
     finish(raw, f"(a) {len(dims)} dimensions of layer {layers[best]}, as stored", "value", x=None)
@@ -41,12 +41,12 @@ def pair_panels(pair: LayerPair, dims: NDArray[np.int64], places: Mapping[str, i
     title = f"(b) the same, minus each whole vector's mean (r = {pair.pearson[best]:.3f})"
     finish(centred, title, "value minus mean", x=None)
     style.null_band(cosine, layers, pair.null_mean, pair.null_sd)
-    cosine.plot(layers, pair.null_mean, color=EXPECTED, linestyle="--", linewidth=1.0, label="if independent")
     cosine.plot(layers, pair.cosine, color=COSINE, marker="o", label="raw cosine")
-    finish(cosine, "(c) raw cosine by layer", "cosine")
-    style.null_band(pearson, layers, np.zeros(len(layers)), np.full(len(layers), pair.pearson_sd))
-    pearson.plot(layers, pair.pearson, color=CENTRED, marker="o", label="Pearson")
-    finish(pearson, f"(d) Pearson by layer (null sd {pair.pearson_sd:.4f})", "Pearson")
+    for axes, label in ((cosine, None), (pearson, NULL_LABEL)):
+        style.null_band(axes, layers, 0.0, pair.pearson_sd, label=label)
+        axes.plot(layers, pair.pearson, color=CENTRED, marker="s", label="Pearson")
+    finish(cosine, "(c) raw cosine and Pearson by layer, on one axis", "cosine, Pearson")
+    finish(pearson, f"(d) Pearson alone (null sd {pair.pearson_sd:.4f})", "Pearson")
     shown = [*pair.pearson[np.isfinite(pair.pearson)], -2.6 * pair.pearson_sd, 2.6 * pair.pearson_sd]
     low, high = min(shown), max(shown)
     pearson.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))
@@ -76,10 +76,10 @@ def _bars(axes: Axes, sides: Sequence[tuple[str, FloatArray, float | None]], pla
 # -- matrices ----------------------------------------------------------------------------------------------------------
 
 
-def layer_matrices(grid: LayerGrid, names: tuple[str, str], title: str) -> Figure:
+def layer_matrices(grid: LayerGrid, pair: LayerPair) -> Figure:
     """Show raw cosine, the cosine expected of independent layers, and Pearson, for all pairs of layers."""
     figure = new_figure(12.5, 4.3)
-    figure.suptitle(title)
+    figure.suptitle(f"{pair.title}, same layer: {pair.finding}")
     observed, expected, pearson = figure.subplots(1, 3)
     found = grid.found
     low = float(np.nanmin([0.0, *found.cosine.flat, *found.cosine_null_mean.flat]))
@@ -94,7 +94,7 @@ def layer_matrices(grid: LayerGrid, names: tuple[str, str], title: str) -> Figur
     pearson.set_title(f"Pearson (null sd {grid.null_sd:.4f})")
     _mark_null(figure.colorbar(image, ax=pearson, shrink=0.85), grid.null_sd)
     for axes in (observed, expected, pearson):
-        _layer_ticks(axes, grid, names)
+        _layer_ticks(axes, grid, (pair.a, pair.b))
     return figure
 
 
@@ -103,7 +103,8 @@ def pearson_gallery(panels: Sequence[tuple[tuple[str, str], LayerGrid, float]]) 
     across = min(3, len(panels))
     down = -(-len(panels) // across)
     figure = new_figure(4.2 * across, 3.6 * down)
-    figure.suptitle("Pearson of every layer with every layer")
+    every = [mean for *_, mean in panels]
+    figure.suptitle(f"Every layer with every layer: mean r of the same layer {min(every):.4f} to {max(every):.4f}")
     widest = max(pair.null_sd for _, pair, _ in panels)
     reach = _reach([pair.found.pearson for _, pair, mean in panels if not mean > RELATED], widest)
     grid = figure.subplots(down, across, squeeze=False).ravel()
@@ -154,7 +155,8 @@ def _layer_ticks(axes: Axes, grid: LayerGrid, names: tuple[str, str]) -> None:
 def changed_lines(rows: Sequence[Sequence[Cell]], nulls: Sequence[Sequence[tuple[float, float]]], title: str) -> Figure:
     """Show share changed, mean absolute difference and ulp distance by layer, on logarithmic axes."""
     figure = new_figure(7.5, 7.6)
-    figure.suptitle(title)
+    ends = ", ".join(f"{row[1]:.3g} % in layer {row[0]}" for row in (rows[0], rows[-1]))
+    figure.suptitle(f"{title}: elements changed {ends}")
     layers = [row[0] for row in rows]
     panels = figure.subplots(3, 1, sharex=True)
     labels = ("elements changed, %", "mean absolute difference", "mean distance, ulp")
@@ -183,7 +185,7 @@ def pair_strips(found: Sequence[LayerPair], role: str) -> Figure:
     """Show all pairs side by side: every layer, mean and median, of cosine and of Pearson."""
     groups, titles = _apart_and_related(found)
     figure = new_figure(max(6.5, 1.5 * len(found) + 1.5), 6.4)
-    figure.suptitle(f"All pairs of models, {role}")
+    figure.suptitle(f"{role}: " + "; ".join(f"{pair.name} {pair.correlation}" for pair in found))
     panels = figure.subplots(2, len(groups), squeeze=False, width_ratios=[max(1.0, len(group)) for group in groups])
     for number, group in enumerate(groups):
         for axes, which, label in zip(panels[:, number], ("cosine", "Pearson"), ("raw cosine", "Pearson"), strict=True):
@@ -192,7 +194,7 @@ def pair_strips(found: Sequence[LayerPair], role: str) -> Figure:
             axes.set_xticks(range(len(group)), [f"{pair.a}\n{pair.b}" for pair in group])
             axes.set_xlim(-0.6, len(group) - 0.4)
             finish(axes, which + (titles[number] if len(groups) > 1 else ""), label, x=None)
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    style.legend_below(figure, panels[0, 0])
     return figure
 
 
@@ -243,7 +245,9 @@ def statistics(shown: Mapping[str, Sequence[Sequence[Cell]]], places: Mapping[st
                 style.model_line(axes, x, y, name, places.get(name, 0), **overlaid_line(number))
             finish(axes, f"{role}: {what}")
         line[0].set_ylabel("value")
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    style.legend_below(figure, panels[0, 0])
+    means = {role: np.array([row[2] for row in rows], dtype=float) for role, rows in shown.items()}
+    figure.suptitle("; ".join(f"{role}: means of layers {m.min():.2f} to {m.max():.2f}" for role, m in means.items()))
     return figure
 
 
@@ -271,6 +275,9 @@ def ridges(
             axes.set_yticks(range(0, len(layers), step), [str(layer) for layer in layers[::step]])
             axes.set_xlim(edges[0], edges[-1])
             finish(axes, f"{name}, {role}", "layer", x=f"value ({low:.2f} to {high:.2f})")
+    signs = {role: np.concatenate([v.ravel() > 0 for one, _, _, v in panels if one == role]) for role in roles}
+    said = (f"{x.sum():,} of {x.size:,} values of {role}" for role, x in signs.items())
+    figure.suptitle(f"Positive are {', '.join(said)}")
     return figure
 
 
@@ -310,7 +317,7 @@ def difference(
     panels[0].legend(loc="best", ncols=2)
     for axes, group, said in zip(panels[2:], groups, titles, strict=True):
         longest = max((pair.layers for pair in group), key=len)
-        style.null_band(axes, longest, np.zeros(len(longest)), np.full(len(longest), group[0].pearson_sd))
+        style.null_band(axes, longest, 0.0, group[0].pearson_sd)
         for number, pair in enumerate(group):
             colour, marker = style.PAIR_LOOK[number % len(style.PAIR_LOOK)]
             # hollow, and each smaller than the one below it: two pairs that coincide can both be seen
@@ -320,4 +327,5 @@ def difference(
         finish(axes, f"Pearson of the differences{said}", "Pearson", x=None)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))  # beside the lines, which fill the panel
     style.layer_axis(panels[-1])
+    figure.suptitle("Differences of the two norms: " + ", ".join(f"{p.name} r = {p.mean_pearson:.3f}" for p in pairs))
     return figure

@@ -42,10 +42,7 @@ def statistics(run: StudyRun, section: Section) -> None:
             title = Text("Every layer of every model, {role}", role=role.value)
             section.add_table(f"statistics_{role.value}", title, STATISTICS, rows, shown=12)
     if shown:
-        caption = Text(
-            "Mean, standard deviation, least and largest value of every layer. Each panel has its own scale."
-        )
-        section.add_picture("statistics", caption, "bias.figures.statistics", shown, places(run))
+        section.add_picture("statistics", "bias.statistics", shown, places(run))
 
 
 def ridges(run: StudyRun, section: Section) -> None:
@@ -70,11 +67,7 @@ def ridges(run: StudyRun, section: Section) -> None:
         "largest_share: largest share of a layer outside, % .2"
     )
     section.add_table("ridges", title, heads, rows)
-    caption = Text(
-        "Values of every layer shown, as histograms over the whole range of the row; each is as high as its own "
-        "largest bin. Nothing is cut off."
-    )
-    section.add_picture("ridges", caption, "bias.figures.ridges", panels, spacing, places(run))
+    section.add_picture("ridges", "bias.ridges", panels, spacing, places(run))
 
 
 def _spacing(run: StudyRun, name: str, role: Role, values: FloatArray) -> float:
@@ -109,12 +102,7 @@ def difference(run: StudyRun, section: Section) -> None:
         title = Text("Pearson of the differences of {a} and {b} (null sd {sd:.4f})", a=a, b=b, sd=sd)
         by_layer = pair.rows("pearson", "z", "log10_p")
         section.add_table(f"difference_{a}_{b}", title, columns("layer; pearson; z; log10_p"), by_layer, shown=5)
-    caption = Text(
-        "Input norm minus post-attention norm: mean and standard deviation by layer, and Pearson of pairs of models "
-        "(grey: 95 % of independent pairs). Pairs with a mean Pearson above {limit} have a panel of their own.",
-        limit=RELATED,
-    )
-    section.add_picture("difference", caption, "bias.figures.difference", found, pairs, places(run))
+    section.add_picture("difference", "bias.difference", found, pairs, places(run), limit=RELATED)
     if run.request.replicas and {"Solar", "GLM"} <= found.keys():
         section.note(
             "On replicas the Pearson of Solar and GLM is held within ±{limit}, because the published picture stays within "

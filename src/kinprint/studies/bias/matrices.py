@@ -9,7 +9,7 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.studies.bias.pairs import BY_LAYER
 from kinprint.studies.bias.shared import RELATED, compared_pairs, effective_layers, layer_stack, pair_sides
-from kinprint.studies.layer_pairs import LayerPair, finite_mean, finite_median
+from kinprint.studies.layer_pairs import LayerPair, finite_mean, finite_median, layer_pair
 from kinprint.studies.opened import StudyRun, each, require_same_shape
 from kinprint.studies.outcome import Cell, Section, columns
 from kinprint.studies.row_grid import RowGrid, row_grid
@@ -83,14 +83,7 @@ def all_layers(run: StudyRun, section: Section, role: Role, a: str, b: str) -> N
     shown = ("cosine", "cosine_null_mean", "cosine_null_sd", "pearson", "z", "log10_p")
     rows = [(p, q, *grid.at(p, q, *shown)) for p in grid.rows for q in grid.columns]
     section.add_table(name, title, heads, rows, shown=5)
-    caption = Text(
-        "Every layer of {a} against every layer of {b}, {role}: raw cosine, the cosine that means and spreads alone "
-        "predict, and Pearson (null sd {sd:.4f}; the marks on its bar enclose 95 % of independent pairs). Dots: the same "
-        "layer.",
-        sd=grid.null_sd,
-        **named,
-    )
-    section.add_picture(name, caption, "bias.figures.layer_matrices", grid, (a, b), f"{a} and {b}, {role.value}")
+    section.add_picture(name, "bias.layer_matrices", grid, layer_pair(run, a, b, role), sd=grid.null_sd, **named)
     section.note(
         "{a} has {p} layers and {b} has {q}; a layer that only predicts further tokens is not one of them. Means, "
         "medians and spreads of the same and of different layers are over the {count} layers that both have.",
@@ -139,12 +132,6 @@ def gallery(run: StudyRun, section: Section, role: Role) -> None:
     heads = columns("a; b; layers; mean: mean Pearson .4; median: median Pearson .4; null_sd: null sd of one layer .4")
     section.add_table(f"diagonals_{role.value}", title, (*heads, *JOINT), rows)
     spreads = dict.fromkeys(f"{grid.null_sd:.4f}" for _, grid, _ in panels)
-    caption = Text(
-        "Pearson of every layer (rows) of one model with every layer (columns) of another, {role}. The pairs share one "
-        "scale around zero, with marks that enclose 95 % of independent pairs (null sd {sd}); a pair with a mean above "
-        "{limit} has the scale written at its own bar.",
-        role=role.value,
-        sd=", ".join(spreads),
-        limit=RELATED,
+    section.add_picture(
+        f"gallery_{role.value}", "bias.pearson_gallery", panels, role=role.value, sd=", ".join(spreads), limit=RELATED
     )
-    section.add_picture(f"gallery_{role.value}", caption, "bias.figures.pearson_gallery", panels)

@@ -46,13 +46,7 @@ def one_pair(run: StudyRun, section: Section, role: Role, a: str, b: str) -> Non
     heads = columns("dimension; a: A .4; b: B .4; centred_a: A minus its mean .4; centred_b: B minus its mean .4")
     drawn = zip(dims, left[dims], right[dims], left[dims] - left.mean(), right[dims] - right.mean(), strict=True)
     section.add_table(f"{name}_sample", title, heads, drawn, shown=5)
-    caption = Text(
-        "{a} and {b}, {role}. Top: {count} dimensions drawn from the quarters of layer {layer} (largest raw cosine), "
-        "as stored, and minus the mean of each whole vector. Bottom: raw cosine and Pearson by layer. Grey: 95 % of "
-        "independent pairs, layer by layer.",
-        **sampled,
-    )
-    section.add_picture(name, caption, "bias.figures.pair_panels", pair, dims, places(run))
+    section.add_picture(name, "bias.pair_panels", pair, dims, places(run), **sampled)
     if role is INPUT:
         at_best = {"layer": pair.layers[best], "cosine": pair.cosine[best], "pearson": pair.pearson[best]}
         section.values |= {f"{a}-{b} {name}": float(value) for name, value in at_best.items()}
@@ -91,15 +85,9 @@ def _add_change(run: StudyRun, section: Section, pair: LayerPair) -> None:
         "ulp: mean distance, ulp .4; ulp_null: if independent, ulp .1; ulp_changed: ulp for each changed element .2"
     )
     section.add_table(name, Text("What differs between {a} and {b}, {role}", **pair.named), heads, rows)
-    caption = Text(
-        "{a} and {b}, the pair with the largest mean Pearson ({r}), {role}: elements changed, mean absolute "
-        "difference, and mean distance in units in the last place of {format}. Grey: 95 % of independent pairs. "
-        "Logarithmic axes; a layer where nothing changed has no point.",
-        r=f"{pair.mean_pearson:.4f}",
-        format=grid,
-        **pair.named,
+    section.add_picture(
+        name, "bias.changed_lines", rows, nulls, pair.title, r=f"{pair.mean_pearson:.4f}", format=grid, **pair.named
     )
-    section.add_picture(name, caption, "bias.figures.changed_lines", rows, nulls, pair.title)
     section.note(
         "A share of changed elements depends on how coarse the stored numbers are: a change below half a step is "
         "rounded away, and steps grow with the values. The distance in steps (ulp) stands beside it for that "

@@ -30,14 +30,9 @@ def toy(_run: StudyRun, section: Section) -> None:
     a, b = ("(" + ", ".join(f"{value:.2f}" for value in vector) + ")" for vector in TOY)
     title = Text("Two vectors of three positive numbers (made up): {a} and {b}", a=a, b=b)
     section.add_table("toy", title, columns("which; cosine; angle: angle, degrees .1"), rows)
-    still = Text("Two made-up vectors, raw: both lean towards the direction (1, 1, 1), which is their mean.")
-    section.add_picture("toy_raw", still, "bias.space_figures.toy_still", TOY, 0.0)
-    still = Text("The same vectors minus their means: both lie in the plane x + y + z = 0.")
-    section.add_picture("toy_centred", still, "bias.space_figures.toy_still", TOY, 1.0)
-    film = Text(
-        "The means are taken away step by step; the camera then looks along (1, 1, 1), onto the plane x + y + z = 0."
-    )
-    section.add_picture("toy_film", film, "bias.space_figures.toy_film", TOY)
+    section.add_picture("toy_raw", "bias.toy_raw", TOY, 0.0)
+    section.add_picture("toy_centred", "bias.toy_centred", TOY, 1.0)
+    section.add_picture("toy_film", "bias.toy_film", TOY)
 
 
 def surfaces(run: StudyRun, section: Section, role: Role) -> None:
@@ -57,10 +52,7 @@ def surfaces(run: StudyRun, section: Section, role: Role) -> None:
     named: dict[str, int | str] = {"count": max(values.shape[1] for _, _, values in shown), "role": role.value}
     heads = columns("model; layers; min; max: largest .4")
     section.add_table(name, Text("Range of the first {count} dimensions, {role}", **named), heads, rows)
-    caption = Text(
-        "First {count} dimensions of every layer, {role}. One height scale for all models; nothing is cut off.", **named
-    )
-    section.add_picture(name, caption, "bias.space_figures.surfaces", shown, role.value)
+    section.add_picture(name, "bias.surfaces", shown, role.value, **named)
 
 
 def paths(run: StudyRun, section: Section, role: Role) -> None:
@@ -85,13 +77,7 @@ def _add_path(run: StudyRun, section: Section, role: Role) -> None:
     heads = columns("; ".join(["model; layer", *(f"pc{k + 1}: PC{k + 1} .4" for k in range(found.scores.shape[2]))]))
     places_of = zip(itertools.product(found.names, found.layers), np.concatenate(found.scores), strict=True)
     section.add_table(f"path_{role.value}", title, heads, [(*place, *scores) for place, scores in places_of], shown=5)
-    caption = Text(
-        "Joint principal components of the {count} layers that all models have, {role}: paths in three dimensions and "
-        "in two projections (circle: first layer, star: last), and the variance explained beside that of the same "
-        "vectors with each model's dimensions in random order (bars: 95 % of such orders).",
-        **named,
-    )
-    section.add_picture(f"path_{role.value}", caption, "bias.space_figures.paths", found, places(run))
+    section.add_picture(f"path_{role.value}", "bias.paths", found, places(run), **named)
     section.note(
         "What the first component explains is the level of the layers, which random order leaves alone: a large "
         "share is no sign that models resemble each other."

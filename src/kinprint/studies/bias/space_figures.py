@@ -71,7 +71,9 @@ def _draw_toy(axes: Any, vectors: FloatArray, share: float, turn: float) -> None
         axes.add_collection3d(disc)
     for vector, colour, name in zip(moved, TOY_COLOURS, "AB", strict=True):
         axes.quiver(0, 0, 0, *vector, color=colour, linewidth=2.2, arrow_length_ratio=0.12)
-        axes.text(*(1.15 * vector), name, color=colour, fontsize=10, fontweight="bold", ha="center")
+        aside = vector - (moved.sum(axis=0) - vector)  # away from the other one, so that no label lies at an arrowhead
+        place = 1.04 * vector + 0.1 * (high - low) * aside / np.linalg.norm(aside)
+        axes.text(*place, name, color=colour, fontsize=10, fontweight="bold", ha="center", va="center")
     axes.set(xlim=(low, high), ylim=(low, high), zlim=(low, high), xlabel="x", ylabel="y", zlabel="z")
     axes.set_box_aspect((1, 1, 1))
     for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
@@ -112,6 +114,8 @@ def surfaces(shown: Sequence[tuple[str, Sequence[int], FloatArray]], role: str) 
         axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.view_init(elev=25, azim=45)
         axes.set_title(f"{name}, {role}: first {values.shape[1]} dimensions")
+    means = ", ".join(f"{name} {float(values.mean()):.2f}" for name, _, values in shown)
+    figure.suptitle(f"Values of {role} from {low:.3f} to {high:.3f}; mean: {means}")
     return figure
 
 
@@ -123,7 +127,10 @@ def paths(found: JointPath, places: Mapping[str, int]) -> Figure:
     figure = new_figure(11.0, 8.6)
     count = found.scores.shape[2]
     labels = [f"PC{k + 1} ({100 * share:.1f} %)" for k, share in enumerate(found.explained)]
-    figure.suptitle(f"Joint principal components of layers {found.layers[0]} to {found.layers[-1]}")
+    figure.suptitle(
+        f"Layers {found.layers[0]} to {found.layers[-1]}: PC1 explains {100 * found.explained[0]:.1f} % of the variance, "
+        f"{100 * found.null[0]:.1f} % with each model's dimensions in random order"
+    )
     if count >= 3:
         axes = figure.add_subplot(2, 2, 1, projection="3d")
         _paths(axes, found, (0, 1, 2), places)

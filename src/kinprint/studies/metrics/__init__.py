@@ -178,16 +178,16 @@ def _add_picture(section: Section, found: MeasuredPairs, measure: str, arrangeme
     if measure in BLIND:
         cells = Text("The measure cannot see order, so it has no permutation null.")
     shown, arranged, of = _FIGURES[measure], _ARRANGED[arrangement], _ROWS[arrangement]
-    caption = Text(
-        "{measure}, {arrangement}: one row for each {of}, one column for each role. {cells} "
-        "Every panel has a colour scale of its own.",
+    arguments = (rows, measure, f"{shown}: {arranged}")
+    section.add_picture(
+        f"{measure}_{arrangement}",
+        "metrics.matrices",
+        *arguments,
         measure=shown,
         arrangement=arranged,
         of=of,
         cells=cells,
     )
-    arguments = (rows, measure, f"{shown}: {arranged}")
-    section.add_picture(f"{measure}_{arrangement}", caption, "metrics.figures.matrices", *arguments)
 
 
 def _lengths(found: MeasuredPairs) -> dict[str, float | None]:

@@ -10,38 +10,44 @@ from kinprint.studies import figure_style as style
 from kinprint.studies.figure_style import NULL_COLOUR, NULL_SD, finish, label_of, new_figure
 from kinprint.studies.metrics.plan import MeasureGrid
 from kinprint.studies.studied_models import look
-from kinprint.studies.vector_pairs import VectorPair
+from kinprint.studies.vector_pairs import VectorPair, finding
 
 PRINTED = 8  # cells of larger matrices are too small for numbers
 
 
 def matrices(rows: Sequence[Sequence[MeasureGrid]], measure: str, title: str) -> Figure:
-    """Draw matrices of one measure, each with its own colour scale; the diagonal, a tensor against itself, is empty."""
+    """Draw matrices of one measure, a colour scale for each role (column); the diagonal, a tensor with itself, is empty."""
     size = max(len(grid.labels) for row in rows for grid in row)
     side = min(1.0 + 0.55 * size, 5.0)
     columns = max(len(row) for row in rows)
     figure = new_figure((side + 0.35) * columns, (side + 0.3) * len(rows) + 0.4)
     every = figure.subplots(len(rows), columns, squeeze=False)
-    for axes, grid in ((every[i, j], grid) for i, row in enumerate(rows) for j, grid in enumerate(row)):
-        _matrix(axes, grid, measure)
+    said = []
+    for line, grids in zip(every.T, zip(*rows, strict=True), strict=True):
+        values = np.concatenate([grid.values[np.isfinite(grid.values)] for grid in grids])
+        for axes, grid in zip(line, grids, strict=True):
+            _matrix(axes, grid, _scale(grids, measure) if values.size else (0.0, 1.0, style.SIMILARITY_MAP))
+        if values.size:
+            role = grids[0].title.partition(",")[0]
+            said.append(f"{role} {_value(float(values.min()))} to {_value(float(values.max()))}")
     for line in every:  # the labels of a row, and of a column, are the same
         for axes in [axes for axes in line if axes.axison][1:]:
             axes.tick_params(labelleft=False)
     for line in every.T:
         for axes in [axes for axes in line if axes.axison][:-1]:
             axes.tick_params(labelbottom=False)
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(f"{title}: {', '.join(said)}")
     return figure
 
 
-def _matrix(axes: Axes, grid: MeasureGrid, measure: str) -> None:
+def _matrix(axes: Axes, grid: MeasureGrid, scale: tuple[float, float, str]) -> None:
     shown = np.isfinite(grid.values)
     if not shown.any():
         axes.set_title(grid.title, fontsize=8)
         axes.set_axis_off()
         axes.text(0.5, 0.5, "not comparable", ha="center", va="center", transform=axes.transAxes, fontsize=8)
         return
-    low, high, colours = _scale(grid, measure)
+    low, high, colours = scale
     image = style.heat(axes, grid.values, low=low, high=high, rows=grid.labels, columns=grid.labels, colours=colours)
     axes.tick_params(labelsize=7, length=2)
     remark = f"{grid.remark}; " if grid.remark else ""
@@ -76,18 +82,18 @@ def _value(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
-def _scale(grid: MeasureGrid, measure: str) -> tuple[float, float, str]:
-    """Return the ends of the colour scale and the colours: for this panel alone, and with room for the null."""
-    values = grid.values[np.isfinite(grid.values)]
-    nulls, spread = grid.null_mean[np.isfinite(grid.null_mean)], grid.null_sd[np.isfinite(grid.null_sd)]
+def _scale(grids: Sequence[MeasureGrid], measure: str) -> tuple[float, float, str]:
+    """Return the ends of the colour scale and the colours: one for all panels of a role, with room for the null."""
+    every = (np.concatenate([getattr(grid, of).ravel() for grid in grids]) for of in ("values", "null_mean", "null_sd"))
+    values, nulls, spread = (one[np.isfinite(one)] for one in every)
     if measure in ("cosine", "centred"):
         about_zero = values.min() < 0.0 or (nulls.size and float(np.abs(nulls).max()) < 0.1)
         if measure == "centred" or about_zero:
             reach = max(float(np.abs(values).max()), NULL_SD * float(spread.max(initial=0.0))) or 1.0
             return -reach, reach, style.SIGNED_MAP
-        every = np.concatenate([values, nulls])
-        room = max(0.05 * float(np.ptp(every)), 1e-6)
-        return float(every.min()) - room, float(every.max()) + room, style.SIMILARITY_MAP
+        held = np.concatenate([values, nulls])
+        room = max(0.05 * float(np.ptp(held)), 1e-6)
+        return float(held.min()) - room, float(held.max()) + room, style.SIMILARITY_MAP
     return 0.0, float(max(values.max(), nulls.max(initial=0.0))) or 1.0, style.SIMILARITY_MAP
 
 
@@ -100,6 +106,8 @@ def layer_zero(found: Sequence[tuple[str, VectorPair]]) -> Figure:
         _role_dots(axes, [pair for of, pair in found if of == role], models)
         finish(axes, f"{role}: cosine of two layers of one model", "raw cosine", x="pair of layers")
     figure.axes[0].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    zero = [(role, [pair for of, pair in found if of == role and pair.layer_a == 0]) for role in roles]
+    figure.suptitle(f"Layer 0 with later layers of its model, {finding(zero)}")
     return figure
 
 

@@ -44,10 +44,7 @@ def layer_zero(run: StudyRun) -> Section:
     if found:
         rows = [(p.a, role, *(getattr(p, column.key) for column in COLUMNS[2:])) for role, p in found]
         section.add_table("layer_zero", Text("Layers of one model against each other"), COLUMNS, rows)
-        caption = Text(
-            "Cosine of two layers of one model, for the pairs of layers named below. Grey: 95 % of permutations of one of them."
-        )
-        section.add_picture("layer_zero", caption, "metrics.figures.layer_zero", found)
+        section.add_picture("layer_zero", "metrics.layer_zero", found)
     section.checks += published_checks(run, section, claims("metrics")["layer_zero"])
     return section
 

@@ -54,12 +54,8 @@ def random_baselines(run: StudyRun, section: Section, a: str, b: str) -> None:
         "figure to quote is the null’s standard deviation 1/√(d−1) = {sd:.4f}, not a drawn mean near 0.",
         sd=float(1 / np.sqrt(width - 1)),
     )
-    caption = Text(
-        "Cosine by layer beside the published baseline (dashed) and the matched one (grey: 95 %), and Pearson’s "
-        "correlations of all layers beside their null."
-    )
     shown = list(norms.values()), float(cosine.mean())
-    section.add_picture("random_baselines", caption, "origin.figures.baselines", *shown)
+    section.add_picture("random_baselines", "origin.baselines", *shown)
     drawn = {"mean": cosine.mean(), "sd": cosine.std(), "max": cosine.max()}
     drawn |= {"pearson": pearson.mean(), "pearson_sd": pearson.std()}
     section.values |= {name: float(value) for name, value in drawn.items()}
@@ -102,10 +98,6 @@ def deviation_cosine(run: StudyRun, section: Section, a: str, b: str) -> None:
     )
     lines = [LayerPair(a, b, pair.role, pair.layers, pair.left - 1.0, pair.right - 1.0) for pair in pairs]
     histograms = [np.array([shifted.cosine[place] for place in places]) for places in groups.values()]
-    caption = Text(
-        "Cosine of a − 1 and b − 1 by layer (grey: 95 % of independent pairs), and its distribution over same and "
-        "mismatched pairs."
-    )
-    section.add_picture("deviation", caption, "origin.figures.deviations", lines, histograms)
+    section.add_picture("deviation", "origin.deviations", lines, histograms)
     section.comparable = kinds == 2 and all(map(is_complete, pairs))
     section.values["cosine_sd"] = float(np.diagonal(plain.cosine).std())

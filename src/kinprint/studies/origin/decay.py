@@ -97,14 +97,7 @@ def decay(run: StudyRun, section: Section, a: str, b: str) -> None:
         "spreads, which alone can put the diagonal above the rest. The published script’s own threshold is {threshold}.",
         threshold=THRESHOLD,
     )
-    caption = Text(
-        "Mean cosine of both norms, every layer of {a} against every layer of {b} (top left), what remains after "
-        "subtracting the value that means and spreads predict (top right), the diagonal with the band of independent "
-        "pairs, and the dominance beside its null.",
-        a=a,
-        b=b,
-    )
-    section.add_picture("decay", caption, "origin.figures.decay", found)
+    section.add_picture("decay", "origin.decay", found, a=a, b=b)
     section.comparable = len(pairs) == 2 and all(map(is_complete, pairs))
     section.values |= {f"layer {layer}": float(x) for layer, x in zip(found.layers, found.diagonal, strict=True)}
 

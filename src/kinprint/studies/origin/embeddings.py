@@ -100,13 +100,7 @@ def embeddings(run: StudyRun, section: Section, a: str, b: str) -> None:
         blanks=sum(first.blank),
         n=len(first.tokens),
     )
-    caption = Text(
-        "Cosine of the embeddings of the same token in {a} and {b}: distribution (grey: the permutation null of single "
-        "tokens; step: random pairs of tokens within {b}), and against the token’s id. The axes hold all values.",
-        a=a,
-        b=b,
-    )
-    section.add_picture("embeddings", caption, "origin.figures.embeddings", samples, within, b, n)
+    section.add_picture("embeddings", "origin.embeddings", samples, within, b, n, a=a, b=b)
     english = first.cosines if first.name == "english" else np.empty(0)
     section.values |= {"above": float((english > 0.9).sum()), "below": float((english < 0.1).sum())}
 

@@ -37,31 +37,30 @@ def pair_look(position: int) -> tuple[str, str]:
 
 def _line(
     axes: Axes, layers: Sequence[int], values: ArrayLike, mean: ArrayLike, sd: ArrayLike, label: str, colour: str = COSINE,
-    *, marks: bool = True, band: str | None = NULL_LABEL,
+    *, band: str | None = NULL_LABEL,
 ) -> None:  # fmt: skip
-    """Draw values by layer over the band of independent pairs; marks show its middle where the line would hide a narrow band."""
+    """Draw values by layer over the band of independent pairs."""
     style.null_band(axes, layers, mean, sd, label=band)
     axes.plot(layers, values, color=colour, marker="o", label=label_of(label))
-    if marks:
-        marking = {"color": "#000000", "markersize": 4.5, "markeredgewidth": 0.9, "zorder": 4}
-        axes.plot(layers, mean, "x", label="mean if independent", **marking)
 
 
 # -- layers --------------------------------------------------------------------------------------------------------------
 
 
 def layer_probe(pairs: Sequence[LayerPair]) -> Figure:
-    """Draw cosine above, Pearson below, one column for each norm, each with its null band."""
+    """Draw cosine and Pearson on one axis, Pearson alone below, one column for each norm, each with its null band."""
     figure = new_figure(4.8 * len(pairs) + 0.4, 5.6)
     grid = figure.subplots(2, len(pairs), sharex=True, squeeze=False)
     for (top, bottom), pair in zip(grid.T, pairs, strict=True):
         _line(top, pair.layers, pair.cosine, pair.null_mean, pair.null_sd, "cosine")
-        finish(top, pair.title, "cosine", x=None, legend="lower right")
-        zero, sd = np.zeros(len(pair.layers)), np.full(len(pair.layers), pair.pearson_sd)
-        _line(bottom, pair.layers, pair.pearson, zero, sd, "Pearson", PEARSON, marks=False)
+        _line(top, pair.layers, pair.pearson, 0.0, pair.pearson_sd, "Pearson", PEARSON, band=None)
+        finish(top, pair.title, "cosine, Pearson", x=None, legend="center right")
+        top.set_ylim(float(np.nanmin([-0.06, *pair.cosine, *pair.pearson])) - 0.02, 1.06)
+        _line(bottom, pair.layers, pair.pearson, 0.0, pair.pearson_sd, "Pearson", PEARSON)
         reach = 1.15 * max(float(np.nanmax(np.abs(pair.pearson))), 2.2 * pair.pearson_sd)
         bottom.set_ylim(-reach, reach)
-        finish(bottom, "", "Pearson", legend="lower right")
+        finish(bottom, "Pearson alone", "Pearson", legend="lower right")
+    figure.suptitle("; ".join(f"{pair.role.value}: {pair.finding}" for pair in pairs))
     return figure
 
 
@@ -85,8 +84,7 @@ def control_lines(pairs: Sequence[LayerPair]) -> Figure:
             top.plot(pair.layers, pair.cosine, linewidth=1.1, zorder=order, **look)
             bottom.plot(pair.layers, pair.pearson, linewidth=1.1, zorder=order, label=label_of(pair.name), **look)
         widest = max(chosen, key=lambda pair: len(pair.layers))
-        sd = np.full(len(widest.layers), widest.pearson_sd)
-        style.null_band(bottom, widest.layers, np.zeros(len(sd)), sd)
+        style.null_band(bottom, widest.layers, 0.0, widest.pearson_sd)
         finish(top, role.value, x=None)
         linear = 4 * widest.pearson_sd
         bottom.set_yscale("symlog", linthresh=linear, linscale=2.0)
@@ -98,6 +96,8 @@ def control_lines(pairs: Sequence[LayerPair]) -> Figure:
         finish(bottom, "", f"Pearson (linear to ±{linear:.2f}, then logarithmic)")
     grid[0, 0].set_ylabel("cosine")
     figure.legend(*grid[1, 0].get_legend_handles_labels(), loc="outside right center")
+    said = {role: ", ".join(f"{p.name} {p.mean_pearson:.3f}" for p in pairs if p.role is role) for role in roles}
+    figure.suptitle("; ".join(f"mean r of {role.value}: {text}" for role, text in said.items()))
     return figure
 
 
@@ -139,6 +139,8 @@ def sigma_bars(first: Sigma, found: Sequence[Sigma]) -> Figure:
     right.margins(x=0.14)
     finish(right, "the published formula on each pair", x="difference of means / root of mean variance")
     right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
+    both = (f"{x:.0f}" if x is not None else "none" for x in (first.sigma, first.sigma_predicted))
+    figure.suptitle("{}: the formula gives {}, and {} from means and spreads alone".format(first.pair.name, *both))
     return figure
 
 
@@ -167,6 +169,7 @@ def baselines(pairs: Sequence[LayerPair], published_mean: float) -> Figure:
     density = np.exp(-((x / sd) ** 2) / 2) / (sd * np.sqrt(2 * np.pi)) * count * (bins[1] - bins[0])
     last.plot(x, density, color="#000000", linewidth=1.2, label="null, normal")
     finish(last, "Pearson of all layers", "layers", x="Pearson", legend="upper right")
+    figure.suptitle("; ".join(f"{pair.role.value}: {pair.finding}" for pair in pairs))
     return figure
 
 
@@ -191,9 +194,11 @@ def deviations(lines: Sequence[LayerPair], histograms: Sequence[FloatArray]) -> 
     for values, (label, colour, dash) in zip(histograms, looks, strict=True):
         if len(values):
             look = {"histtype": "step", "color": colour, "linestyle": dash, "linewidth": 1.6}
-            _shares(last, values, bins, label=f"{label}, mean {float(np.mean(values)):.2f}", **look)
+            _shares(last, values, bins, label=label, **look)
     last.margins(y=0.35)
     finish(last, "same and mismatched pairs", "share of pairs", x="deviation cosine", legend="upper center")
+    means = (f"{label} {values.mean():.2f}" for label, values in zip(labels, histograms, strict=True) if len(values))
+    figure.suptitle(f"Mean deviation cosine: {', '.join(means)}")
     return figure
 
 
@@ -224,6 +229,11 @@ def decay(found: Decay) -> Figure:
     low_right.axvline(found.dominance, color="#000000", label="as stored")
     dominance = "dominance: mean of the diagonal minus mean of the rest"
     finish(low_right, "the dominance beside its nulls", "share of draws", x=dominance, legend="best")
+    mean, sd = float(found.null_dominance.mean()), float(found.null_dominance.std())
+    figure.suptitle(
+        f"{found.a} and {found.b}: dominance of the diagonal {found.dominance:.4f}; with dimensions permuted, which leaves "
+        f"nothing shared, {mean:.4f} ± {sd:.4f}"
+    )
     return figure
 
 
@@ -248,15 +258,18 @@ def routers(rows: Sequence[RouterRow], noise: float) -> Figure:
             values = np.array([getattr(row, key) for row in raw], dtype=float)
             mean = np.array([row.null_mean for row in raw], dtype=float) if key == "cosine" else np.zeros(len(raw))
             sd = np.array([row.null_sd if key == "cosine" else row.pearson_sd for row in raw], dtype=float)
-            _line(axes, at, values, mean, sd, name, colour, marks=False)
+            _line(axes, at, values, mean, sd, name, colour)
             finish(axes, f"{name}, experts as stored", name, legend="best")
     mean, sd = np.array([row.aligned_null.mean() for row in rows]), np.full(len(rows), pooled_sd(rows))
     aligned, band = [row.aligned for row in rows], "dimensions permuted, 95 %"
-    _line(third, [row.layer for row in rows], aligned, mean, sd, "aligned", OTHER, marks=False, band=band)
+    _line(third, [row.layer for row in rows], aligned, mean, sd, "aligned", OTHER, band=band)
     third.axhline(noise, color="#000000", linestyle=":", label="independent Gaussian matrices")
     third.set_ylim(bottom=0.0)
     third.margins(y=0.12)
     finish(third, "after the best assignment of experts", "mean cosine", legend="lower right")
+    figure.suptitle(
+        f"Routers: mean cosine after the best assignment {np.mean(aligned):.4f}, permuted {mean.mean():.4f}"
+    )
     return figure
 
 
@@ -271,12 +284,20 @@ def window_histograms(name: str, rows: Sequence[WindowRow]) -> Figure:
         axes.set_axis_off()
     for axes, role in zip(grid, roles, strict=False):
         _window_panel(axes, name, [row for row in rows if row.role is role])
-    handles: dict[str, object] = {}
-    for axes in grid[: len(roles)]:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
+    style.legend_below(figure, *grid[: len(roles)])
+    figure.suptitle(f"{name}: {_magnitudes(rows)}")
     return figure
+
+
+def _magnitudes(rows: Sequence[WindowRow]) -> str:
+    """Return what titles state of windows: mean |cosine| by tensor, beside that of independent pairs."""
+    said = []
+    for role in dict.fromkeys(row.role for row in rows):
+        own = [row for row in rows if row.role is role]
+        null = expected_magnitude(own)
+        beside = f" ({null:.2g})" if null is not None else ""
+        said.append(f"{role.value} {np.mean([abs(row.cosine or 0.0) for row in own]):.2g}{beside}")
+    return f"mean |cosine| (of independent pairs) {', '.join(said)}"
 
 
 def _window_panel(axes: Axes, name: str, rows: Sequence[WindowRow]) -> None:
@@ -329,7 +350,9 @@ def window_magnitudes(shown: dict[str, list[WindowRow]]) -> Figure:
     style.log_y(axes)
     axes.set_xticks(range(len(roles)), [role.value for role in roles], rotation=20, ha="right")
     finish(axes, "by tensor", "mean |cosine| over layers", x=None)
-    figure.legend(loc="outside right upper")
+    figure.legend(loc="outside right center")
+    name, rows = next(iter(shown.items()))
+    figure.suptitle(f"{name}: {_magnitudes(rows)}")
     return figure
 
 
@@ -356,6 +379,7 @@ def vocabulary_map(
     finish(histogram, title, "tokens", x=f"id in {a} minus id in {b}", legend="upper right")
     _script_bars(only, scripts["only"], raw["only"], f"tokens of {a} that {b} lacks")
     _script_bars(high, scripts["high"], raw["high"], f"tokens of {a} with ids from {found.high_from:,}")
+    figure.suptitle(f"{a} and {b}: {len(differences):,} common tokens, {found.same_id:,} with the same id")
     return figure
 
 
@@ -406,4 +430,6 @@ def embeddings(samples: Sequence[Sample], within: FloatArray, b: str, width: int
     for axes in (left, right):
         axes.margins(y=0.42)  # room for the legend
         axes.legend(loc="upper right")
+    means = ", ".join(f"{sample.cosines.mean():.4f} ({len(sample.tokens)} tokens)" for sample in shown)
+    figure.suptitle(f"Mean cosine of the same token: {means}; null sd of one token {sd:.4f}")
     return figure

@@ -43,12 +43,7 @@ def layer_probe(run: StudyRun, section: Section, a: str, b: str) -> None:
         "is the mean over all orders of one side’s elements, which keeps both vectors’ values. Where a few layers "
         "are unlike the others a mean hides it, so the median is given beside it."
     )
-    caption = Text(
-        "Cosine and Pearson correlation of the norm weights of {a} and {b} by layer. Grey: 95 % of independent pairs.",
-        a=a,
-        b=b,
-    )
-    section.add_picture("layer_probe", caption, "origin.figures.layer_probe", found)
+    section.add_picture("layer_probe", "origin.layer_probe", found, a=a, b=b)
 
 
 def _summary_rows(pair: LayerPair) -> list[tuple[Cell, ...]]:
@@ -91,13 +86,7 @@ def controls(run: StudyRun, section: Section, a: str, b: str) -> None:
             "INTELLECT-3 was trained from GLM-4.5-Air-Base: it and GLM-4.5-Air have the same parent, so they are "
             "siblings."
         )
-    caption = Text(
-        "The same probe on {a} and {b} and on pairs with the controls. Shaded: 95 % of independent pairs, for each "
-        "pair its own.",
-        a=a,
-        b=b,
-    )
-    section.add_picture("controls", caption, "origin.figures.control_lines", found)
+    section.add_picture("controls", "origin.control_lines", found, a=a, b=b)
     for pair in found:
         if (pair.a, pair.b) == (a, b) and shared.is_complete(pair):
             section.values |= {f"{pair.role.value} {name}": x for name, x in shared.summarised(pair.cosine).items()}

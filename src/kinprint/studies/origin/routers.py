@@ -133,13 +133,7 @@ def routers(run: StudyRun, section: Section, a: str, b: str) -> None:
         "dimensions of one router, which keeps its rows’ lengths and what they have in common.",
         **drawn | {"experts": experts, "width": width},
     )
-    caption = Text(
-        "Routers of {a} and {b} by layer: cosine as stored, Pearson, and mean cosine after the best assignment of "
-        "experts. Grey: 95 % of independent pairs (for the assignment: mean of the draws, pooled sd).",
-        a=a,
-        b=b,
-    )
-    section.add_picture("routers", caption, "origin.figures.routers", rows, float(noise.mean()))
+    section.add_picture("routers", "origin.routers", rows, float(noise.mean()), a=a, b=b)
     section.values["noise"] = float(noise.mean())
 
 

@@ -126,12 +126,7 @@ def sigma_audit(run: StudyRun, section: Section, a: str, b: str) -> None:
         )
         if is_published(run, a, b):
             _add_published(section, first)
-    caption = Text(
-        "Left: the cosines behind the published number, one dot for each layer; crosses: what means and spreads alone "
-        "predict. Right: the published formula on each pair of models, and on the predicted cosines. Both axes begin "
-        "at 0."
-    )
-    section.add_picture("sigma", caption, "origin.figures.sigma_bars", first, found)
+    section.add_picture("sigma", "origin.sigma_bars", first, found)
 
 
 def _add_published(section: Section, item: Sigma) -> None:

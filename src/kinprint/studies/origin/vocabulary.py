@@ -164,15 +164,8 @@ def vocabulary_map(run: StudyRun, section: Section, a: str, b: str) -> None:
         )
     rng = np.random.default_rng(run.request.seed)
     chosen = np.sort(rng.choice(common, min(SCATTERED, common), replace=False))
-    caption = Text(
-        "Ids of common tokens ({n} drawn of {all}), differences of ids of all of them, and the scripts of tokens of "
-        "{a} that {b} lacks, and of those with ids from {first}: after decoding, and as published.",
-        a=a,
-        b=b,
-        n=len(chosen),
-        all=common,
-        first=found.high_from,
-    )
     drawn = (a, b, found, chosen, scripts, raw)
-    section.add_picture("vocabulary_map", caption, "origin.figures.vocabulary_map", *drawn)
+    section.add_picture(
+        "vocabulary_map", "origin.vocabulary_map", *drawn, a=a, b=b, n=len(chosen), all=common, first=found.high_from
+    )
     section.values["same"] = float(found.same_id)

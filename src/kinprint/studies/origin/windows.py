@@ -255,15 +255,8 @@ def window_probe(run: StudyRun, section: Section, a: str, b: str) -> None:
     _add_notes(run, section, compared)
     shown = {name: [row for row in found if row.cosine is not None] for name, found in compared.items()}
     if first := shown[f"{a}–{b}"]:
-        caption = Text(
-            "Cosines of the windows of {a} and {b} by tensor, one for each layer. Grey: 95 % of independent pairs, "
-            "averaged over layers; ticks: for norms and biases, each layer’s mean if independent.",
-            a=a,
-            b=b,
-        )
-        section.add_picture("window_histograms", caption, "origin.figures.window_histograms", f"{a}–{b}", first)
-        caption = Text("Mean |cosine| by tensor and pair, on a logarithmic axis, beside that of independent pairs.")
-        section.add_picture("window_magnitudes", caption, "origin.figures.window_magnitudes", shown)
+        section.add_picture("window_histograms", "origin.window_histograms", f"{a}–{b}", first, a=a, b=b)
+        section.add_picture("window_magnitudes", "origin.window_magnitudes", shown)
     section.comparable = len(layers) == 46
     section.values |= {f"{role} {status}": count for pair, role, status, count, *_ in summary if pair == f"{a}–{b}"}
     try:

@@ -54,12 +54,7 @@ def _shuffle_pair(run: StudyRun, role: Role, a: str, b: str, section: Section) -
     name = f"shuffle_{role.value}_{a}_{b}"
     section.add_table(name, Text("{a} (A) against {b} (B), {role}", **named), COLUMNS, zip(*values, strict=True))
     _add_summary(section, f"{name}_mean", Text("{a} against {b}, {role}: over all layers", **named), pair, shuffled)
-    caption = Text(
-        "{a} and {b} ({role}): cosine as stored and with both vectors shuffled, both again as difference from the mean over all "
-        "orders, and centred. Grey: 95 % of independent pairs.",
-        **named,
-    )
-    section.add_picture(name, caption, "sanity.figures.shuffle_lines", pair, shuffled)
+    section.add_picture(name, "sanity.shuffle_lines", pair, shuffled, **named)
 
 
 def _add_summary(section: Section, name: str, title: Text, pair: LayerPair, shuffled: FloatArray) -> None:
@@ -102,11 +97,7 @@ def _synthetic(run: StudyRun) -> Section:
     )
     title = Text("Cosine of independent normal vectors ({draws} draws each; synthetic)", draws=draws)
     section.add_table("synthetic", title, head, rows, shown=45)
-    caption = Text(
-        "Independent vectors by mean, spread and width: cosine (mean ± sd), and the share of positive elements of each. Dashed: "
-        "what means and spreads alone predict."
-    )
-    section.add_picture("synthetic", caption, "sanity.figures.synthetic_grid", rows)
+    section.add_picture("synthetic", "sanity.synthetic_grid", rows)
     return section
 
 

@@ -8,35 +8,30 @@ from matplotlib.figure import Figure
 
 from kinprint._util.numeric import FloatArray
 from kinprint.studies.figure_style import finish, legend_below, new_figure, null_band
-from kinprint.studies.layer_pairs import LayerPair
+from kinprint.studies.layer_pairs import LayerPair, finite_mean
 
 COSINE, SHUFFLED, CENTRED = "#0072B2", "#D55E00", "#009E73"
 
 
 def shuffle_lines(pair: LayerPair, shuffled: FloatArray) -> Figure:
-    """Draw cosine and shuffled cosine by layer; the same as difference from the mean over all orders; Pearson."""
+    """Draw cosine, shuffled cosine and Pearson by layer; both as difference from the mean over all orders; Pearson alone."""
     figure, layers = new_figure(8.5, 7.4), pair.layers
+    figure.suptitle(f"{pair.title}: {pair.finding}; cosine of both shuffled {finite_mean(shuffled):.3f}")
     top, middle, bottom = figure.subplots(3, 1, sharex=True)
     for axes, shift in ((top, np.zeros(len(layers))), (middle, pair.null_mean)):
-        _band(axes, layers, pair.null_mean - shift, pair.null_sd)
+        null_band(axes, layers, pair.null_mean - shift, pair.null_sd)
         axes.plot(layers, pair.cosine - shift, color=COSINE, marker="o", label="cosine")
         style = {"color": SHUFFLED, "marker": "x", "linestyle": "--"}
         axes.plot(layers, shuffled - shift, label="cosine, both shuffled", **style)
-    _band(bottom, layers, np.zeros(len(layers)), np.full(len(layers), pair.pearson_sd))
-    bottom.plot(layers, pair.pearson, color=CENTRED, marker="o", label="centred cosine (Pearson)")
-    finish(top, f"{pair.title}: raw cosine, as stored and shuffled", "raw cosine", x=None)
+    for axes in (top, bottom):
+        null_band(axes, layers, 0.0, pair.pearson_sd)
+        axes.plot(layers, pair.pearson, color=CENTRED, marker="o", label="centred cosine (Pearson)")
+    top.set_ylim(float(np.nanmin([-0.06, *pair.cosine, *pair.pearson])) - 0.02, 1.06)
+    finish(top, "raw cosine, as stored and shuffled, and Pearson on one axis", "cosine, Pearson", x=None)
     finish(middle, "raw cosine minus its mean over all orders", "difference", x=None)
-    finish(bottom, "centred", "Pearson")
-    handles, labels = top.get_legend_handles_labels()
-    more, names = bottom.get_legend_handles_labels()
-    figure.legend([*handles, more[-1]], [*labels, names[-1]], loc="outside lower center", ncols=4)
+    finish(bottom, "Pearson alone", "Pearson")
+    legend_below(figure, top)
     return figure
-
-
-def _band(axes: Axes, layers: Sequence[int], mean: FloatArray, sd: FloatArray) -> None:
-    """Draw the null band half a layer beyond both ends, so that a single layer has one too."""
-    x = np.array([layers[0] - 0.4, *layers, layers[-1] + 0.4])
-    null_band(axes, x, np.pad(mean, 1, mode="edge"), np.pad(sd, 1, mode="edge"))
 
 
 def synthetic_grid(rows: Sequence[Sequence[float]]) -> Figure:
@@ -57,7 +52,12 @@ def synthetic_grid(rows: Sequence[Sequence[float]]) -> Figure:
     for axes, label in zip(panels[:, 0], labels, strict=True):
         axes.set_ylabel(label)
     panels[0, 0].invert_xaxis()  # shared: from wide to narrow, as in the original
-    legend_below(figure, panels[0, 0], 4)
+    legend_below(figure, panels[0, 0])
+    gap = float(np.abs(values[:, 4] - values[:, 6]).max())
+    figure.suptitle(
+        f"Independent vectors: cosine {values[:, 4].min():.2f} to {values[:, 4].max():.2f}, by mean and spread alone; "
+        f"largest difference from what these predict {gap:.3f}"
+    )
     return figure
 
 

@@ -59,12 +59,8 @@ def _by_depth(run: StudyRun) -> Section:
             "cv: pattern over scale .4; share: pattern's share of ‖γ‖² .5"
         )
         section.add_table("by_depth", Text("Scale and pattern by layer"), head, rows, shown=24)
-        norms = Text("‖γ‖ by layer, on a logarithmic scale. Dashed: √d, the norm of a weight of ones.")
-        parts = Text(
-            "‖γ‖/√d taken apart: mean (common scale, above) and standard deviation (pattern, below), by layer."
-        )
-        section.add_picture("norm_by_depth", norms, "scale.figures.norms", depths)
-        section.add_picture("scale_and_pattern", parts, "scale.figures.split", depths)
+        section.add_picture("norm_by_depth", "scale.norms", depths)
+        section.add_picture("scale_and_pattern", "scale.split", depths)
     section.checks += published_checks(run, section, claims("scale")["by_depth"])
     return section
 
@@ -87,8 +83,7 @@ def _growth(run: StudyRun) -> Section:
             "log10_p .1; neighbours: correlation of neighbours .3"
         )
         section.add_table("growth", Text("Growth of ‖γ‖ with depth"), head, rows)
-        caption = Text("Rank correlation of ‖γ‖ with depth. Grey: 95 % of orders of the layers.")
-        section.add_picture("growth", caption, "scale.figures.growth", rows)
+        section.add_picture("growth", "scale.growth", rows)
     return section
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
@@ -43,6 +44,8 @@ def norms(depths: Sequence[NormsByDepth]) -> Figure:
         log_y(axes)
         finish(axes, f"‖γ‖ by layer, {role}", legend="lower right")
     panels[0].set_ylabel("‖γ‖ (log scale)")
+    ends = ", ".join(f"{d.model} {d.norm[0]:.3g} to {d.norm[-1]:.3g}" for d in next(iter(roles.values())))
+    figure.suptitle(f"‖γ‖ from first to last layer, {next(iter(roles))}: {ends}")
     return figure
 
 
@@ -62,6 +65,11 @@ def split(depths: Sequence[NormsByDepth]) -> Figure:
     every[0, 0].legend(loc="lower right")
     every[0, 0].set_ylabel("mean of γ")
     every[1, 0].set_ylabel("standard deviation of γ")
+    spread = {
+        role: [float((d.sd / abs(d.mean)).mean()) for d in chosen if d.mean.all()] for role, chosen in roles.items()
+    }
+    said = (f"{role} {min(shares):.2f} to {max(shares):.2f}" for role, shares in spread.items() if shares)
+    figure.suptitle(f"Pattern over scale (sd over mean of γ), mean of all layers: {', '.join(said)}")
     return figure
 
 
@@ -80,7 +88,9 @@ def growth(rows: Sequence[Sequence[Any]]) -> Figure:
     axes.invert_yaxis()
     axes.set_xlim(-1.08, 1.08)
     finish(axes, "‖γ‖ and depth", x="Spearman's rank correlation of ‖γ‖ with depth")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center")
+    style.legend_below(figure, axes)
+    found, half = [float(row[8]) for row in rows], style.NULL_SD * max(float(row[10]) for row in rows)
+    figure.suptitle(f"Rank correlation of ‖γ‖ with depth {min(found):.2f} to {max(found):.2f}; null up to ±{half:.2f}")
     return figure
 
 
@@ -98,8 +108,15 @@ def bits(found: Sequence[StoredPattern], role: str) -> Figure:
     for axes in every[:, 0]:
         axes.set_ylabel("effective bits")
     style.legend_below(figure, every[0, 0])
-    figure.suptitle(f"effective bits of the pattern, {role}", fontsize=11)
+    said = _medians(found, lambda item: item.bits("as_is"), ".1f")
+    figure.suptitle(f"Effective bits of the pattern, {role}, γ as it is, median: {said}")
     return figure
+
+
+def _medians(found: Sequence[StoredPattern], of: Callable[[StoredPattern], float], form: str) -> str:
+    """Return the median of a quantity by format, as titles state it."""
+    kept = {dtype: [of(item) for item in found if item.dtype == dtype and math.isfinite(of(item))] for dtype in FORMATS}
+    return ", ".join(f"{dtype} {median(values):{form}}" for dtype, values in kept.items() if values)
 
 
 def _remark(chosen: Sequence[StoredPattern]) -> str:
@@ -128,5 +145,6 @@ def correlations(found: Sequence[StoredPattern], role: str, null_sd: float) -> F
         style.layer_axis(axes)
     panels[0].set_ylabel("1 − correlation (log scale)")
     style.legend_below(figure, panels[0])
-    figure.suptitle(f"correlation lost by storing γ as it is, {role}", fontsize=11)
+    said = _medians(found, lambda item: 1.0 - (item.correlation("as_is") or 0.0), ".1g")
+    figure.suptitle(f"Correlation lost by storing γ as it is, {role}, median: {said}")
     return figure

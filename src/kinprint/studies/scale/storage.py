@@ -66,19 +66,10 @@ def storage(run: StudyRun) -> Section:
     _add_layers(section, found)
     for name in dict.fromkeys(item.role for item in found):
         chosen = [item for item in found if item.role == name]
-        bits = Text(
-            "Effective bits of the pattern of {role} by layer: columns are formats, rows ways to store. 0: the error is as large "
-            "as the pattern.",
-            role=name,
-        )
-        loss = Text(
-            "1 − correlation of the stored with the original pattern, {role}, γ stored as it is. Grey: 95 % of independent pairs.",
-            role=name,
-        )
-        section.add_picture(f"bits_{name}", bits, "scale.figures.bits", chosen, name)
+        section.add_picture(f"bits_{name}", "scale.bits", chosen, name, role=name)
         widths = [run.width(model) or 0 for model in {item.model for item in chosen}]
         null_sd = 1.0 / math.sqrt(min((width for width in widths if width > 1), default=2) - 1)
-        section.add_picture(f"correlation_{name}", loss, "scale.figures.correlations", chosen, name, null_sd)
+        section.add_picture(f"correlation_{name}", "scale.correlations", chosen, name, null_sd, role=name)
     return section
 
 

@@ -51,13 +51,9 @@ def _experiment(run: StudyRun, *, distinct: bool) -> Section:
         rows = [(layer, *cells, 1 / np.sqrt(setting.width - 1)) for layer, cells in enumerate(by_layer)]
         title = Text("{norm}: the two models that start at one, and the two that start at random", norm=norm)
         section.add_table(f"toy_{norm}_{tag}", title, COLUMNS, rows)
-    caption = Text("Training loss of the four models by step (log scale).")
     losses = [(model.name, model.losses) for model in models]
-    section.add_picture(f"toy_losses_{tag}", caption, "toy_init.figures.losses", losses)
-    caption = Text(
-        "Raw cosine and Pearson between the two models of each initialisation, by layer. Grey: 95 % of independent pairs."
-    )
-    section.add_picture(f"toy_similarity_{tag}", caption, "toy_init.figures.similarities", compared, setting.width)
+    section.add_picture(f"toy_losses_{tag}", "toy_init.losses", losses)
+    section.add_picture(f"toy_similarity_{tag}", "toy_init.similarities", compared, setting.width)
     if not distinct:  # a smaller model than the published one is shown beside its figures, without a result
         checks = published_checks(run, section, claims("toy-init")["published"], TOLERANCES)
         section.checks = [replace(check, comparable=run.request.full) for check in checks]
