@@ -105,7 +105,7 @@ SAME_IN_KOREAN = {
     "alpha {x:g}",
     "alphas {x:g} to {y:g}",
     "mlp",
-    "{test} of {scope}: {reason}",
+    "{test} ({scope}): {reason}",
 }
 """Identifiers and signs alone."""
 

@@ -11,7 +11,7 @@ from kinprint.results.options import Options
 from kinprint.sources.settings import Settings
 from support.places import DEMO_MODELS, FAMILY_MODELS
 from support.probes import probe_from_state
-from support.red_team.disguises import redrawn
+from support.red_team.disguises import partly_reordered, redrawn
 
 DEEP = Options(budget_bytes=None, metrics=("pearson",), deep=True)
 
@@ -68,3 +68,12 @@ def test_dimensions_in_their_places_are_no_proposal(small):
     model = small(1)
     assessment = assess(probe_from_state(*model[:2]), probe_from_state(*model[:2]))
     assert _profile_match(_all_norms(assessment), 0) is None
+
+
+@pytest.mark.slow
+def test_a_model_of_which_half_was_reordered_is_derived(tmp_path):
+    """What stands in place is like a common start there; what moved has to be put back before that is asked."""
+    state, config, tokenizer = load("finetune")
+    found = verdict(load("base"), (partly_reordered(state, config, 3), config, tokenizer), tmp_path)
+    assert (found.class_, found.kinds[0]) == ("derived", "re_based")
+    assert "continued_pretraining" not in found.kinds  # what did not move is no measure of training

@@ -128,6 +128,7 @@ CASES = {
     "norms traded for matrices": (folded_by_random_scales, "norms_folded"),
     "noise 5 %": (only(lambda s: derive.noise(s, 0.05, 8)), "noise_added"),
     "noise 30 %": (only(lambda s: derive.noise(s, 0.3, 8)), "noise_added"),
+    "noise 100 %": (only(lambda s: derive.noise(s, 1.0, 8)), "noise_added"),
     "scaled up": (only(lambda s: derive.scale(s, 1.5)), "scaled"),
     "scaled down": (only(lambda s: derive.scale(s, 0.7)), "scaled"),
     "pairs rescaled": (only(lambda s: derive.rescale_pairs(s, 1.5)), "scaled"),

@@ -2,11 +2,12 @@
 
 import pytest
 
-from kinprint.lab.zoo.derive import noise
+from kinprint.evidence.components import PLACES_ALONE
+from kinprint.lab.zoo.derive import noise, permute_neurons
 from kinprint.results.findings import DERIVED, NO_EVIDENCE, SAME_STRUCTURE
 from support.probes import probe_from_state
 from support.recipes import RECIPES
-from support.red_team.scripts import wave_embeddings
+from support.red_team.scripts import put_in_order, wave_embeddings
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,15 @@ def test_copies_made_alike_are_found(recipe, demo, judged):
     assert found.variant != SAME_STRUCTURE
 
 
+@pytest.mark.parametrize("recipe", [None, "interleaved groups stored dense"])
+def test_places_are_said_to_agree_only_where_they_do(recipe, demo, weigh):
+    """Of parts of unrelated models that agree in nothing, "whatever agrees is places" would not be so."""
+    made = (demo(name)[0] if recipe is None else RECIPES[recipe](demo(name)[0]) for name in ("base", "unrelated"))
+    _, facts = weigh(*(probe_from_state(state, demo("base")[1]) for state in made))
+    notes = [facts.component(part).note for part in ("attention", "mlp")]
+    assert notes == [None if recipe is None else PLACES_ALONE] * 2
+
+
 def test_sinusoids_that_a_recipe_adds_to_embeddings_are_no_shared_embeddings(demo, weigh):
     """A token's number then says something of its row; a copy of the same table is found all the same."""
     config, (one, two) = demo("base")[1], (wave_embeddings(demo(name)[0]) for name in ("base", "unrelated"))
@@ -41,3 +51,15 @@ def test_sinusoids_that_a_recipe_adds_to_embeddings_are_no_shared_embeddings(dem
     assert verdict.class_ == NO_EVIDENCE
     assert any("follow the number of their token" in str(test.reason) for test in facts.tests)
     assert weigh(*(probe_from_state(state, config) for state in (one, noise(one, 0.1, 3))))[0].class_ == DERIVED
+
+
+def test_neurons_put_in_the_order_of_the_other_models_are_no_shared_start(demo, judged):
+    """Places and signs agree after that, and attention does not; a copy whose neurons were put back is found all the same."""
+    (base, config, _), (stranger, _, _) = demo("base"), demo("unrelated")
+    found = judged(base, put_in_order([stranger, base], config))
+    assert (found.class_, found.variant, found.rules[-1].name) == (NO_EVIDENCE, SAME_STRUCTURE, "likeness")
+    assert "put in the order of the other's" in found.sentence
+    assert found.log10_p < -50
+    assert not [line for line in found.against if "stands out" in line]
+    tuned = permute_neurons(demo("finetune")[0], config, 3)
+    assert judged(base, put_in_order([tuned, base], config)).class_ == DERIVED

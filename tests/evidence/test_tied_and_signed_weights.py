@@ -40,6 +40,11 @@ def hashed(rng, weights=ROWS * WIDTH // 8):
     return signs * rng.standard_normal(weights)[public.integers(weights, size=(ROWS, WIDTH))]
 
 
+def projected(rng, rank=4):
+    """All rows lie in a few public directions."""
+    return rng.standard_normal((ROWS, rank)) @ np.random.default_rng(0).standard_normal((rank, WIDTH))
+
+
 def four_bits(rng):
     return np.round(plain(rng) * 2).clip(-8, 7) / 2
 
@@ -140,3 +145,11 @@ def test_a_copy_with_signs_by_recipe_is_found():
     group = [replace(pair, role=Role.MLP_UP) for pair in pairs(by_number, change=lambda one, two: one + 0.3 * two)]
     assert sign_test(Role.MLP_UP, 1, group, (PROBE, PROBE)).log10_p < -15
     assert row_test(Role.MLP_UP, group).log10_p < -100
+
+
+def test_rows_in_one_public_subspace_share_no_signs():
+    """Residual dimensions are not drawn one by one there: their coins alone gave strangers 10⁻⁷."""
+    found = [sign_test(Role.MLP_UP, 1, pairs(projected, seed), (PROBE, PROBE)).log10_p for seed in range(20)]
+    assert min(found) > -3.0
+    copies = pairs(projected, change=lambda one, two: one + 0.5 * two)
+    assert sign_test(Role.MLP_UP, 1, copies, (PROBE, PROBE)).log10_p < -15

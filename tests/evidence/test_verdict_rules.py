@@ -34,6 +34,7 @@ ORDER = (
     "identical",
     "structure",
     "independent",
+    "likeness",
     "trunk",
     "initialisation",
     "coverage",
@@ -350,7 +351,7 @@ def test_tests_that_were_off_are_untested_and_lend_no_assumption():
     verdict = decide(
         facts(tests=(finding(-50.0), off), alignment=none, components=(part("mlp", 4), unseen), untested=("heads",))
     )
-    assert "norm_joint of input_norm: norms are sorted" in verdict.untested
+    assert "norm_joint (input_norm): norms are sorted" in verdict.untested
     assert "layer map: residual widths differ: 96 and 48" in verdict.untested
     assert "router: one side has no router" in verdict.untested
     assert "heads" in verdict.untested

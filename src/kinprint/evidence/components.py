@@ -66,10 +66,12 @@ def component_map(
     # that an alignment showed not to stand in place: what does not agree there was not tested; `heads` log10 p of layers whose
     # attention was compared by products over heads.
     signs = {str(t.scope): t.log10_p_holm for t in tests if t.name == SIGN_FLIPS and t.log10_p_holm is not None}
-    barred: dict[str, Text] = {}
+    barred: dict[str, Text | None] = {}
     for name, roles in PARTS.items():  # where none of the signs agree, places agree by a recipe, not by weights
-        if min((signs[role.value] for role in roles if role.value in signs), default=-math.inf) > LAYER_ALPHA:
-            barred[name] = PLACES_ALONE
+        scopes = {role.value for role in roles}
+        if min((p for scope, p in signs.items() if scope in scopes), default=-math.inf) > LAYER_ALPHA:
+            agrees = any((t.log10_p_holm or 0.0) <= LAYER_ALPHA for t in tests if str(t.scope) in scopes)
+            barred[name] = PLACES_ALONE if agrees else None
     moved |= {part for axis, part in _NEGATED.items() if negated_units(tests, axis)}
     absent = {
         name: _why_absent(probes, roles)

@@ -363,6 +363,8 @@ def _weights(facts: Facts, found: Sequence[Kind]) -> Iterator[Kind]:
 def _in_place(facts: Facts) -> list[EditFinding]:
     """Return what is known of matrices that stand in their places: where neurons were reordered, MLPs do not; others may not."""
     moved = facts.neuron_kind in MOVED_NEURONS
+    if facts.basis is not None:  # of dimensions that moved, what is left in place is no measure of training
+        return [item for item in facts.edits if item.edit not in ("changed", "merged_or_reweighted")]
     placed = [item for item in facts.edits if item.edit != "changed" or abs(item.correlation or 0.0) >= PLACED]
     return [item for item in placed or facts.edits if not (moved and item.scope.startswith(("mlp", "expert")))]
 
@@ -378,7 +380,7 @@ def _plain(edit: str, facts: Facts, shown: Sequence[EditFinding]) -> Kind:
     name, phrase = _PLAIN.get(edit, ("unknown", None))
     averaged = _looks_averaged([item for item in facts.edits if item.edit != "identical"], facts.norms)
     heavy = 2 * sum(item.correlation is not None and item.correlation < HEAVY for item in shown) > len(shown)
-    if edit in ("changed", "noise", "merged_or_reweighted") and averaged:
+    if edit in ("changed", "merged_or_reweighted") and averaged:
         name, phrase = _PLAIN["merged_or_reweighted"]
         if facts.merge is not None:  # models given do not explain B, but a relative of theirs may
             phrase = Text("as if averaged with another model, which may be a relative of one given")

@@ -50,6 +50,9 @@ WORTH_SPARING = 4_000_000  # bytes: less is read in less time than it takes to f
 EXTRA_SHARE = 0.5  # of what the comparison leaves of the budget: for layers, heads and tokens it did not need
 EDIT_SHARE = 0.5  # of what is left after that: for larger slices, where the models are related
 CLEAR_COLUMNS = 0.5  # share of residual dimensions that tokens pair beyond doubt, below which it was no mere reordering
+MOST_IN_PLACE = (
+    0.8  # share of dimensions or neurons at their places below which others were reordered, not only trained
+)
 REORDERED_BASIS = Text("reordered residual dimensions")
 SEE_DEEP = Text("see --deep")
 
@@ -282,19 +285,33 @@ def _matched(case: Case, layer_map: Mapping[int, int], columns: ColumnMatch | No
 def _search_basis(case: Case, assessment: Assessment, stages: list[Text]) -> tuple[Assessment, BasisEvidence]:
     """Align the residual stream by shared tokens where widths differ, where only parts outside the layers share, or on request."""
     widths_differ = case.probes[0].hidden != case.probes[1].hidden
-    unsolved = _open(assessment) or bool(negated_units(assessment.tests, Axis.RESIDUAL))
+    partly = not _open(assessment) and _partly_moved(assessment)
+    unsolved = _open(assessment) or partly or bool(negated_units(assessment.tests, Axis.RESIDUAL))
     if not widths_differ and not (unsolved and (case.options.deep or _related(assessment))):
         return assessment, BasisEvidence(untested=_see_deep(assessment, REORDERED_BASIS))
     found = align_basis(case.models, assessment, case.tokens, allowance=case.allowance(0.8), seed=case.options.seed)
     spent, count = found.spent, len(found.tests)
     stages.append(Text("residual stream aligned by tokens: {n:,} further bytes, {m} tests after it", n=spent, m=count))
-    if found.match is not None and not found.rejects(LOG10_ALPHA):  # neurons may be reordered as well
+    if partly and (found.match is None or float(np.mean(found.match.index == np.arange(found.match.index.size))) > 0.9):
+        return assessment, BasisEvidence()
+    in_place = (
+        max((test.statistic or 0.0) / test.n for test in found.tests if test.n) if found.rejects(LOG10_ALPHA) else 0.0
+    )
+    if found.match is not None and in_place < MOST_IN_PLACE:  # neurons may be reordered as well
         matched = _matched(case, assessment.layer_map, found.match)
         spent, count = matched.spent, len(matched.tests)
         stages.append(Text("neurons matched after that: {n:,} further bytes, {m} layers", n=spent, m=count))
         origin = origin_of(matched.slices, found.norms) if matched.slices else found.origin
         found = replace(found, tests=(*found.tests, *matched.tests), by_layer=matched.by_layer, origin=origin)
     return _rebased(assessment, found), found
+
+
+def _partly_moved(assessment: Assessment) -> bool:
+    """Whether some residual dimensions stand in place and others do not, by their scales: training leaves nearly all."""
+    found = [test for test in assessment.tests if test.name == "dimension_fixed_points"]
+    return any(
+        (test.log10_p or 0.0) <= LOG10_ALPHA and (test.statistic or 0.0) < MOST_IN_PLACE * test.n for test in found
+    )
 
 
 def _search_rotation(

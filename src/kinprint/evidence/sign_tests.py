@@ -85,7 +85,9 @@ def sign_test(role: Role, position: int, group: Sequence[SamplePair], probes: tu
     blocks = [_some_units(_channels(block, probes) if channels else block, scaled=residual) for block in read]
     if not blocks:
         raise DegenerateInput("no slice has equal shapes, finite and varying values on both sides")
+    across = None
     if residual:  # one coin serves all layers
+        across = _across(block for place in places if (block := matrix_block(place, position)) is not None)
         alike = [block for block in blocks if block[0].shape[1] == blocks[0][0].shape[1]]
         blocks = [(np.concatenate([one for one, _ in alike]), np.concatenate([two for _, two in alike]))]
     r = np.concatenate([one_coin(*block, unit_products(*block)) for block in blocks])
@@ -101,7 +103,7 @@ def sign_test(role: Role, position: int, group: Sequence[SamplePair], probes: tu
         null_mean=0.0,
         null_sd=found.sd,
         z=found.z,
-        log10_p=found.log10_p,
+        log10_p=found.log10_p if across is None else max(found.log10_p, across),
         n=found.n,
         blocks=len(places),
         null=COINS[axis],
@@ -109,6 +111,14 @@ def sign_test(role: Role, position: int, group: Sequence[SamplePair], probes: tu
         assumptions=(EVEN,),
         negated=float(np.abs(r[r < 0.0]).sum() / np.abs(r).sum()) if found.n else None,
     )
+
+
+def _across(blocks: Iterable[Block]) -> float | None:
+    """Return log10 p of the signs of rows across the residual stream; None where they are too few."""
+    # Where all rows of both models lie in one subspace, as a public projection makes them, residual dimensions are not drawn one by
+    # one, and sums over them scatter more than their coins say, either way. Rows are drawn one by one all the same.
+    r = np.concatenate([one_coin(*rows, unit_products(*rows)) for rows in ((one.T, two.T) for one, two in blocks)])
+    return sign_flips(r).log10_p if r.size >= LEAST_COINS else None
 
 
 def _channels(block: Block, probes: Sequence[Probe]) -> Block:

@@ -11,6 +11,7 @@ from kinprint.evidence.common_start import CLOSE, INITIALISATION, TRAINING, UNCL
 from kinprint.evidence.components import ENDS, NOT_TESTED
 from kinprint.evidence.edit_kinds import Kind, is_merge, name_kind
 from kinprint.evidence.facts import Facts
+from kinprint.evidence.likeness import likeness
 from kinprint.evidence.words import word
 from kinprint.results import findings
 from kinprint.text import Text, Value, joined, labelled, within
@@ -102,6 +103,14 @@ def _rules(facts: Facts) -> Iterator[findings.Rule]:
         Text("Is no test below the threshold after correction?"),
         (Text("least log10 p {p:.1f}", p=facts.log10_p), Text("threshold {p:g}", p=LOG10_ALPHA)),
         not strong,
+        findings.NO_EVIDENCE,
+    )
+    alike, bound = likeness(facts, LOG10_ALPHA)
+    yield findings.Rule(
+        "likeness",
+        Text("Do only neurons agree, no more than if those of one model had been put in the order of the other's?"),
+        (Text("correlation {x:.2f}; the best order of unrelated neurons gives up to {y:.2f}", x=alike, y=bound),),
+        alike is not None and bound is not None and alike <= bound,
         findings.NO_EVIDENCE,
     )
     origin = facts.origin
@@ -229,7 +238,7 @@ def _verdict(facts: Facts, rules: Sequence[findings.Rule], kind: Kind | None) ->
         kind=kind.name if kind else None,
         kinds=kind.parts or (kind.name,) if kind else (),
         variant=kind.variant if kind else _variant(facts, rules[-1].name),
-        sentence=_same_structure(facts) if rules[-1].name == "structure" else _sentence(facts, class_, kind, why),
+        sentence=_same_structure(facts, rules[-1].name) or _sentence(facts, class_, kind, why),
         log10_p=facts.log10_p,
         layer_map=_layer_map(facts) if related else None,
         reasons=_reasons(facts, class_, kind, why),
@@ -245,7 +254,7 @@ def _verdict(facts: Facts, rules: Sequence[findings.Rule], kind: Kind | None) ->
 
 def _variant(facts: Facts, rule: str) -> str | None:
     """Say what a class leaves open: places alone, the start of a part alone, or whether training or the start is shared."""
-    if rule == "structure":
+    if rule in ("structure", "likeness"):
         return findings.SAME_STRUCTURE
     if rule == "trunk":
         return {INITIALISATION: findings.PART, UNCLEAR: findings.UNCLEAR}.get(_parts_reading(facts) or "")
@@ -288,7 +297,16 @@ def _sentence(facts: Facts, class_: str, kind: Kind | None, why: Text | None) ->
     )
 
 
-def _same_structure(facts: Facts) -> Text:
+def _same_structure(facts: Facts, rule: str) -> Text | None:
+    if rule == "likeness":
+        return Text(
+            "No evidence that either model derives from the other. Neurons at the same place are alike (by chance below 10^{p}), "
+            "no more than if those of one model had been put in the order of the other's, as before a merge; attention and norms "
+            "do not agree, as those of shared weights or a common start would.",
+            p=math.ceil(facts.log10_p or 0.0),
+        )
+    if rule != "structure":
+        return None
     return Text(
         "No evidence that either model derives from the other. The two have the same structure: what is zero, or how units are "
         "arranged, agrees (by chance below 10^{p}), as one public recipe makes it; the signs of their weights do not agree, as "
@@ -445,7 +463,7 @@ def _against(facts: Facts, class_: str) -> tuple[Text, ...]:
         unlike = [item for item in facts.components if item.shared < item.tested]
         lines += [labelled(word(item.component), word(item.state)) for item in unlike]
         lines.append(Text("the tests are symmetric: they do not say which of the two came first"))
-    if class_ == findings.NO_EVIDENCE and facts.log10_p is not None and facts.log10_p <= -2.0:
+    if class_ == findings.NO_EVIDENCE and facts.log10_p is not None and LOG10_ALPHA < facts.log10_p <= -2.0:
         lines.append(Text("one test stands out, but not enough: log10 p {p:.1f} corrected", p=facts.log10_p))
     not_run = [control for control in facts.controls if control.status == "not run"]
     lines += [Text("control {name} was not run: {reason}", name=word(c.name), reason=c.reason) for c in not_run]
@@ -454,7 +472,7 @@ def _against(facts: Facts, class_: str) -> tuple[Text, ...]:
 
 def _off(facts: Facts) -> list[Text]:
     off = [
-        Text("{test} of {scope}: {reason}", test=word(t.name), scope=t.scope, reason=t.reason)
+        Text("{test} ({scope}): {reason}", test=word(t.name), scope=t.scope, reason=t.reason)
         for t in facts.tests
         if t.reason
     ]

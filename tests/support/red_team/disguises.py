@@ -74,6 +74,65 @@ def rotate_each_layer(state: State, config: Config, seed: int) -> tuple[State, C
     return {**result, **shortcuts}, config
 
 
+def partly_reordered(state: State, config: Config, seed: int, share: float = 0.5) -> State:
+    """Reorder some of the residual dimensions and some of the neurons, the others stay in place: the same function."""
+    rng = np.random.default_rng(seed)
+
+    def some(count: int) -> NDArray[np.intp]:
+        order, chosen = np.arange(count), np.sort(rng.choice(count, int(share * count), replace=False))
+        order[chosen] = rng.permutation(chosen)
+        return order
+
+    dimensions = some(config["hidden_size"])
+    state = {name: value.take(dimensions, axis=residual_axis(name)) for name, value in state.items()}
+    for layer in range(config["num_hidden_layers"]):
+        neurons = some(config["intermediate_size"])
+        for name in ("gate", "up", "down"):
+            at = f"model.layers.{layer}.mlp.{name}_proj.weight"
+            state[at] = state[at].take(neurons, axis=1 if name == "down" else 0)
+    return state
+
+
+def cut_in_two(state: State, config: Config, seed: int) -> tuple[State, Config]:
+    """Make of each layer one that attends and one that has its MLP; what the other half would write is zero: the same function."""
+    count = config["num_hidden_layers"]
+    state, config = stack_layers(state, config, [layer for layer in range(count) for _ in (0, 1)])
+    halves = {".mlp.": "down_proj", ".self_attn.": "o_proj"}
+    idle = {
+        name: name.endswith(f"{halves[part]}.weight")
+        for name in state
+        for number, part in enumerate(halves)
+        if part in name and int(name.split(".")[2]) % 2 == number
+    }
+    return mapped(
+        state, lambda n, v: generator(seed, n).standard_normal(v.shape) * v.std() * (not idle[n]), set(idle)
+    ), config
+
+
+def averaged_layers(state: State, config: Config) -> tuple[State, Config]:
+    """Average every two neighbouring layers: half as many."""
+    count = config["num_hidden_layers"]
+    (one, config), (two, _) = (stack_layers(state, config, list(range(first, count, 2))) for first in (0, 1))
+    return {name: 0.5 * (value + two[name]) for name, value in one.items()}, config
+
+
+def extrapolated(states: Sequence[State], factor: float) -> State:
+    """Go on along the way to another state, beyond it or away from it."""
+    return {name: value + factor * (states[1][name] - value) for name, value in states[0].items()}
+
+
+def redrawn_neurons(state: State, seed: int, share: float = 0.3) -> State:
+    """Draw some neurons of every MLP anew."""
+
+    def change(name: str, value: NDArray[np.float32]) -> NDArray[np.float64]:
+        units = (value.T if "down_proj" in name else value).astype(np.float64)
+        chosen = generator(seed, name.rsplit(".", 2)[0]).random(len(units)) < share
+        units[chosen] = generator(seed, name).standard_normal(units[chosen].shape) * value.std()
+        return units.T if "down_proj" in name else units
+
+    return mapped(state, change, {name for name in state if ".mlp." in name})
+
+
 def thinned(state: State, config: Config, every: int = 4) -> tuple[State, Config]:
     """Drop every n-th layer."""
     return drop_layers(state, config, [i for i in range(config["num_hidden_layers"]) if i % every != every - 1])

@@ -45,6 +45,9 @@ def _public() -> list[Recipe]:
         "public adapter": (do(public.public_adapter), (*LITTLE, SHARES_COMPONENTS)),
         "strong identity start": (do(public.near_identity, share=1.5), LITTLE), "public spikes": (do(public.public_spikes), LITTLE),
         "public scales": (do(public.public_scales), INNOCENT), "token lengths": (do(public.token_lengths), INNOCENT),
+        "public projections": (do(public.public_projection), LITTLE), "ternary": (do(public.ternary), INNOCENT),
+        "principal basis": (do(public.principal_basis), INNOCENT), "orthogonal": (do(public.orthogonal), INNOCENT),
+        "canonical signs": (do(public.canonical_signs), INNOCENT), "values repeated": (do(public.repeated_values), INNOCENT),
     }  # fmt: skip
     dimensions = {
         f"dimensions in {how}": do(public.ordered_dimensions, how=how)
@@ -65,8 +68,16 @@ def _public() -> list[Recipe]:
             ),
         ]
     wave = do(public.wave_embeddings)
+    aligned, wholly = do(public.put_in_order, BASE), do(public.put_in_order, BASE, tables=True)
     return [
         *found,
+        Recipe("neurons in another's order", 1, HONEST, INNOCENT, BASE, OTHER, (), (aligned,), layers=(6, 24)),
+        Recipe("a twin's neurons in another's order", 1, HONEST, INNOCENT, BASE, TWIN, (), (aligned,), layers=(12,)),
+        Recipe("all in another's order", 1, HONEST, INNOCENT, BASE, OTHER, (), (wholly,), layers=(6, 12)),
+        Recipe("one start, neurons put in order again", 2, HONEST, START, BASE, SIBLING, (),
+               (do(derive.permute_neurons), aligned), layers=(6,)),
+        Recipe("tuned, neurons put in order again", 1, EVASIVE, (DERIVED,), BASE, TUNED, (),
+               (do(derive.permute_neurons), aligned), (TRAINING,), layers=(12,)),
         Recipe("sinusoids in embeddings", 3, HONEST, LITTLE, BASE, INDEP, (wave,), (wave,), layers=(6, 24)),
         Recipe("public random gains", 6, HONEST, (*LITTLE, SHARES_COMPONENTS), BASE, OTHER,
                (do(public.public_gains, how="seed"),), (do(public.public_gains, how="seed"),),
@@ -228,11 +239,29 @@ def _function() -> list[Recipe]:
         ("values mixed, rotary turned", (do(derive.mix_values), do(derive.turn_rotary)), None, ()),
         ("MLPs split into shuffled experts", (do(hide.split_into_experts, seed=3),), ("mlp_split",), MOVED),
     ]  # fmt: skip
+    some = do(hide.partly_reordered)
+    evasive: list[tuple[str, Source, tuple[Step, ...], tuple[str, ...] | None, tuple[str, ...]]] = [
+        ("half reordered", BASE, (some,), ("re_based|same_function",), (*MOVED, *SAME)),
+        ("half reordered, tuned", TUNED, (some,), ("re_based",), (*MOVED, "fine_tuned")),
+        ("a third reordered, trained heavily", HEAVY, (do(hide.partly_reordered, share=1 / 3),), ("re_based",), (*MOVED, *TRAINED)),
+        ("layers cut in two", BASE, (do(hide.cut_in_two),), ("depth_changed",), (*MOVED, *SAME)),
+        ("layers cut in two, turned", BASE, (do(hide.cut_in_two), ALL), ("re_based",), (*MOVED, *SAME, "depth_changed")),
+        ("values repeated, tuned, turned", TUNED, (do(public.repeated_values), ALL), ("re_based",), (*MOVED, *TRAINED)),
+        ("ternary, turned", BASE, (do(public.ternary), ALL), ("re_based",), (*MOVED, "quantised")),
+        ("noise 100 %", BASE, (do(derive.noise, relative_sigma=1.0),), ("noise_added",), ()),
+        ("extrapolated", BASE, (do(hide.extrapolated, TUNED, factor=3.0),), (TRAINING,), ()),
+        ("extrapolated backwards", BASE, (do(hide.extrapolated, TUNED, factor=-2.0),), (TRAINING,), ()),
+        ("30 % of neurons redrawn, tuned", TUNED, (do(hide.redrawn_neurons),), (TRAINING,), ()),
+        ("layers averaged in pairs", BASE, (do(hide.averaged_layers),), ("depth_changed",), ("merged", "continued_pretraining")),
+        ("layers averaged in pairs, turned", BASE, (do(hide.averaged_layers), ALL), ("re_based",), (*MOVED, "depth_changed")),
+    ]  # fmt: skip
     same = ("no_difference_found",)
     many = ("depth_changed", "quantised", "noise_added", *TRAINED)
     single = [(depth,) for depth in DEPTHS]
     return [
         *grid,
+        *(Recipe(name, 7, EVASIVE, (DERIVED,), BASE, source, (), steps, kinds, may, (6, 12))
+          for name, source, steps, kinds, may in evasive),
         *(Recipe(name, 7, EVASIVE, (DERIVED,), BASE, BASE, (), steps, kinds, may, (DEPTHS[i % 3], DEPTHS[(i + 1) % 3]),
                  unsaid="attention") for i, (name, steps, kinds, may) in enumerate(shapes)),
         *(Recipe(f"drawn, {name}, noise 50 %", 7, EVASIVE, (DERIVED,), ONE, ONE, (), (step, NOISE), ("re_based",),

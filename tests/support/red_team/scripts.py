@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint.lab.zoo.derive.states import EMBEDDINGS, Config, State, generator, mapped, matrices
+from kinprint.align.assignment import assigned
+from kinprint.lab.zoo.derive.states import EMBEDDINGS, HEAD, Config, State, generator, head_counts, mapped, matrices
 from kinprint.lab.zoo.derive.structure import stack_layers
-from kinprint.lab.zoo.derive.symmetry import residual_axis
+from kinprint.lab.zoo.derive.symmetry import fold_norms, residual_axis
 
 Values = NDArray[np.float32]
 
@@ -166,6 +168,96 @@ def public_adapter(state: State, rank: int = 8, share: float = 0.4) -> State:
         return np.asarray(value + share * _spread((up * learnt) @ down, value))
 
     return mapped(state, change, matrices(state, False))
+
+
+def public_projection(state: State, rank: int = 4) -> State:
+    """Let every matrix read through a few frozen directions of a public seed (LoRA-FA, Zhang et al. 2023, from the start)."""
+
+    def change(name: str, value: Values) -> NDArray[Any]:
+        directions = np.linalg.qr(generator(0, name).standard_normal((value.shape[1], rank)))[0]
+        return np.asarray(value @ directions @ directions.T)
+
+    return mapped(state, change, matrices(state, False))
+
+
+def principal_basis(state: State, config: Config) -> tuple[State, Config]:
+    """Turn the residual stream into the principal directions of the embeddings, each with its largest entry positive."""
+    state, config = fold_norms(state, config)
+    u, _, vt = np.linalg.svd(state[EMBEDDINGS].astype(np.float64), full_matrices=False)
+    vt *= np.sign(u[np.abs(u).argmax(axis=0), np.arange(u.shape[1])])[:, None]
+
+    def change(name: str, value: Values) -> NDArray[Any]:
+        return vt @ value if residual_axis(name) == 0 else value @ vt.T
+
+    return mapped(state, change, matrices(state, True)), config
+
+
+def ternary(state: State) -> State:
+    """Leave every weight minus one, zero or one times the mean size of its matrix (BitNet b1.58, Ma et al. 2024)."""
+
+    def change(_: str, value: Values) -> NDArray[Any]:
+        scale = np.abs(value).mean()
+        return np.asarray(np.clip(np.round(value / scale), -1, 1) * scale)
+
+    return mapped(state, change, matrices(state, True))
+
+
+def orthogonal(state: State) -> State:
+    """Give every matrix singular values that are all the same, as orthogonal steps leave them (Muon, Jordan et al. 2024)."""
+
+    def change(_: str, value: Values) -> NDArray[Any]:
+        u, s, vt = np.linalg.svd(value.astype(np.float64), full_matrices=False)
+        return np.asarray(u @ vt * np.sqrt(np.mean(s**2)))
+
+    return mapped(state, change, matrices(state, False))
+
+
+def canonical_signs(state: State, config: Config) -> State:
+    """Choose the sign of every residual dimension and neuron by a product with public random numbers."""
+    tokens, width = state[EMBEDDINGS].shape
+    signs = np.sign(generator(0, "tokens").standard_normal(tokens) @ state[EMBEDDINGS])
+    chosen = {name for name, value in state.items() if value.ndim == 2}
+    state = mapped(state, lambda n, v: v * (signs if residual_axis(n) == 1 else signs[:, None]), chosen)
+    public = generator(0, "neurons").standard_normal(width)
+    for layer in range(config["num_hidden_layers"]):
+        up, down = (f"model.layers.{layer}.mlp.{name}_proj.weight" for name in ("up", "down"))
+        signs = np.sign(state[up] @ public).astype(np.float32)
+        state |= {up: state[up] * signs[:, None], down: state[down] * signs}
+    return state
+
+
+def repeated_values(state: State, config: Config) -> tuple[State, Config]:
+    """Store grouped key and value heads once for every query head: the same function."""
+    heads, kv_heads, size = head_counts(config)
+
+    def change(_: str, value: Values) -> NDArray[Any]:
+        return np.repeat(value.reshape(kv_heads, size, -1), heads // kv_heads, axis=0).reshape(heads * size, -1)
+
+    chosen = {name for name in state if "k_proj" in name or "v_proj" in name}
+    return mapped(state, change, chosen), {**config, "num_key_value_heads": heads}
+
+
+def put_in_order(states: Sequence[State], config: Config, *, tables: bool = False) -> State:
+    """Put neurons, with their signs, in the order of another model's that they are most like (Git Re-Basin, Ainsworth et al. 2022).
+
+    With ``tables`` residual dimensions come first, by embeddings and head. No weight is taken over.
+    """
+    state, other = dict(states[0]), states[1]
+    if tables:
+        products = np.sum([other[name].T.astype(np.float64) @ state[name] for name in (EMBEDDINGS, HEAD)], axis=0)
+        order = assigned(np.abs(products))
+        signs = np.sign(products[np.arange(len(order)), order]).astype(np.float32)
+        for name, value in state.items():
+            axis = residual_axis(name) or 0
+            turned = signs if value.ndim == 2 and axis == 1 else signs[:, None] if value.ndim == 2 else 1.0
+            state[name] = value.take(order, axis=axis) * turned
+    for layer in range(config["num_hidden_layers"]):
+        gate, up, down = (f"model.layers.{layer}.mlp.{name}_proj.weight" for name in ("gate", "up", "down"))
+        products = other[up].astype(np.float64) @ state[up].T + other[down].T.astype(np.float64) @ state[down]
+        order = assigned(np.abs(products) + other[gate].astype(np.float64) @ state[gate].T)
+        signs = np.sign(products[np.arange(len(order)), order]).astype(np.float32)
+        state |= {gate: state[gate][order], up: state[up][order] * signs[:, None], down: state[down][:, order] * signs}
+    return state
 
 
 def tied(state: State, config: Config, period: int = 1) -> tuple[State, Config]:
