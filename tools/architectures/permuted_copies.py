@@ -13,7 +13,14 @@ import numpy as np
 from kinprint.arch import Axis, Naming, Role, RoleTensor
 
 Arrays = dict[str, np.ndarray]
-LATENTS = {"attn_q_a": "q", "q_a_norm": "q", "attn_q_b": "q", "attn_q_a_bias": "q", "kv_a_norm": "kv", "attn_kv_b": "kv"}
+LATENTS = {
+    "attn_q_a": "q",
+    "q_a_norm": "q",
+    "attn_q_b": "q",
+    "attn_q_a_bias": "q",
+    "kv_a_norm": "kv",
+    "attn_kv_b": "kv",
+}
 HEADS = ("attn_q", "attn_k", "attn_v", "attn_o")
 
 
@@ -62,6 +69,8 @@ def units(tensor: RoleTensor, axis: Axis) -> object | None:
         return "residual"
     if axis is Axis.NEURON:
         return role.split("_")[0], tensor.layer, tensor.expert
+    if axis is Axis.LATENT and "_projection" in role:
+        return "residual"  # of narrow embeddings
     if axis is Axis.LATENT:
         return "latent", LATENTS.get(role.removesuffix("_bias"), role.removesuffix("_bias")), tensor.layer
     return None
@@ -104,7 +113,9 @@ def _latent_keys(values: np.ndarray, tensor: RoleTensor, keys: Any, orders: Orde
     return np.concatenate([values[:count][order], values[count:]])
 
 
-def _heads(values: np.ndarray, tensor: RoleTensor, groups: int | None, order: Callable[[object, int], np.ndarray]) -> np.ndarray:
+def _heads(
+    values: np.ndarray, tensor: RoleTensor, groups: int | None, order: Callable[[object, int], np.ndarray]
+) -> np.ndarray:
     """Reorder key-value heads, each with the query heads that use it."""
     role = tensor.role.value.removesuffix("_bias")
     if not groups or role not in HEADS or tensor.role is Role.ATTN_O_BIAS:

@@ -1,12 +1,12 @@
-"""Survey the model types of transformers: are their tensors named, and are the axes of the roles right?
+"""Survey the model types of transformers: whether their tensors are named, and whether the axes of the roles are right.
 
     python tools/architectures/survey.py --only t5 bart mamba      # some, on the screen
     python tools/architectures/survey.py --write docs/architectures.md    # all; half an hour
 
-Of each type a tiny random model is saved by the library (tiny_models.py). Then: which tensors have a role; the verdict on a copy with 5 %
-noise (must be derived), on another seed (must be no evidence), on a copy with reordered neurons, heads, experts and residual dimensions
-(permuted_copies.py), and whether that copy computes the same logits, which proves the axes right. What is surveyed is kept in a file,
-so that a run can be continued.
+Of each type a tiny random model is saved by the library (tiny_models.py). Then: which tensors have a role; the verdict on a copy
+with 5 % noise (must be derived), on another seed (must be no evidence), on a copy with reordered neurons, heads, experts and
+residual dimensions (permuted_copies.py), and whether that copy computes the same logits, which proves the axes right. What is
+surveyed is kept in a file, so that a run can be continued.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 import torch
+from name_lists import name_list, write_lists
 from permuted_copies import reordered
 from safetensors.numpy import load_file, save_file
 from tiny_models import all_types, logits, model_class, save, tiny_model
@@ -60,16 +61,17 @@ class Row:
     reordered: str = ""
     function: str = ""
     seconds: float = 0.0
+    names: dict[str, Any] = field(default_factory=dict)  # what tests keep of it (name_lists.py)
 
 
 def survey(model_type: str, kind: str, home: Path, depth: int) -> Row:
-    """Survey one type: its names (depth 0), the function of a reordered copy too (1), and the verdicts (2)."""
+    """Survey one type: its names (depth 0), function of a reordered copy (1), verdicts on two copies (2) and on that (3)."""
     row, begun, folder = Row(model_type, kind), time.perf_counter(), home / model_type
     try:
         if not (folder / "two" / "config.json").exists():
             save(tiny_model(model_type, kind, 1), folder / "one")
             save(tiny_model(model_type, kind, 2), folder / "two")
-    except Exception as error:  # whatever a config that nobody made for this size leads to
+    except Exception as error:  # noqa: BLE001 - whatever a config that nobody made for this size leads to
         row.built = f"{type(error).__name__}: {str(error).splitlines()[0][:90] if str(error) else ''}"
         return row
     arrays = load_file(folder / "one" / "model.safetensors")
@@ -79,11 +81,12 @@ def survey(model_type: str, kind: str, home: Path, depth: int) -> Row:
     row.unmapped = list(naming.unmapped)
     left_out = {item.name: str(item.reason) for item in naming.excluded}
     row.excluded = dict(Counter(left_out.values()))
+    row.names = name_list(config, naming, {name: values.shape for name, values in arrays.items()})
     row.roles = len({tensor.role for tensor in naming.tensors})
     if depth > 0:
         try:
-            row.function = _reordering(folder, arrays, naming, config, kind)
-        except Exception as error:  # a model that cannot be run on the plain input
+            row.function = _reordering(folder, arrays, naming, config, model_class(model_type, kind), kind)
+        except Exception as error:  # noqa: BLE001 - a model that cannot be run on the plain input
             row.function = f"not run: {type(error).__name__}: {str(error)[:90]}"
             if os.environ.get("SURVEY_TRACE"):
                 traceback.print_exc()
@@ -92,7 +95,7 @@ def survey(model_type: str, kind: str, home: Path, depth: int) -> Row:
         _write(folder, "noisy", {name: _noisy(values, rng) for name, values in arrays.items()})
         row.noisy = _verdict(folder, "one", "noisy")
         row.other = _verdict(folder, "one", "two")
-        if row.function.startswith("same"):
+        if depth > 2 and row.function.startswith("same"):
             row.reordered = _verdict(folder, "one", "moved", deep=True)
     row.seconds = round(time.perf_counter() - begun, 2)
     return row
@@ -106,7 +109,7 @@ def _noisy(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def _write(folder: Path, name: str, arrays: dict[str, np.ndarray]) -> None:
     (folder / name).mkdir(exist_ok=True)
-    contiguous = {key: np.ascontiguousarray(values) for key, values in arrays.items()}
+    contiguous = {key: np.array(values, order="C") for key, values in arrays.items()}
     save_file(contiguous, folder / name / "model.safetensors", metadata={"format": "pt"})
     for file in ("config.json", "generation_config.json"):
         if (folder / "one" / file).exists():
@@ -118,14 +121,16 @@ def _verdict(folder: Path, one: str, two: str, *, deep: bool = False) -> str:
     return "none" if verdict is None else verdict.class_
 
 
-def _reordering(folder: Path, arrays: Any, naming: Any, config: Any, kind: str) -> str:
+def _reordering(folder: Path, arrays: Any, naming: Any, config: Any, made: Any, kind: str) -> str:
     """Write a reordered copy, and return whether it computes the same."""
-    loaded = model_class(config["model_type"], kind).from_pretrained
-    expected = logits(loaded(folder / "one").eval().float(), kind)
+    expected = logits(made.from_pretrained(folder / "one").eval().float(), kind)
     flat, ordered = flattened(config), ordered_axes(config)
-    for heads, word in ((kv_heads_of(flat), "same"), (None, "same, heads in place")):
-        _write(folder, "moved", reordered(arrays, naming, ordered, heads, 5))
-        found = logits(loaded(folder / "moved").eval().float(), kind)
+    heads = kv_heads_of(flat)
+    for moved, word in (
+        ((heads, "same"), (None, "same, heads in place")) if heads else ((None, "same, heads in place"),)
+    ):
+        _write(folder, "moved", reordered(arrays, naming, ordered, moved, 5))
+        found = logits(made.from_pretrained(folder / "moved").eval().float(), kind)
         difference = float((found - expected).abs().max()) / float(expected.abs().max())
         if difference < SAME:
             return word if Axis.RESIDUAL not in ordered else f"{word}, residual dimensions in place"
@@ -140,7 +145,7 @@ def _with_limit(model_type: str, kind: str, home: Path, depth: int, seconds: int
     signal.alarm(seconds)
     try:
         return survey(model_type, kind, home, depth)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the next type
         if os.environ.get("SURVEY_TRACE"):
             traceback.print_exc()
         return Row(model_type, kind, built=f"survey failed: {type(error).__name__}: {str(error)[:120]}")
@@ -151,11 +156,11 @@ def _with_limit(model_type: str, kind: str, home: Path, depth: int, seconds: int
 def shown(row: Row) -> str:
     """One line of the table."""
     if row.built:
-        return f"| `{row.type}` | {row.kind} | not built: {_plain(row.built)} | | | | |"
+        return f"| {row.type} | {row.kind} | not built: {_plain(row.built)} | | | | |"
     file = f"guessed ({row.file})" if row.guessed else row.file
     mapped = f"{row.tensors - len(row.unmapped) - sum(row.excluded.values())} of {row.tensors}"
     mapped += f", {sum(row.excluded.values())} left out" if row.excluded else ""
-    return f"| `{row.type}` | {row.kind} | {file} | {mapped} | {row.noisy} / {row.other} | {row.reordered} | {_plain(row.function)} |"
+    return f"| {row.type} | {row.kind} | {file} | {mapped} | {row.noisy} / {row.other} | {row.reordered} | {_plain(row.function)} |"
 
 
 def _plain(text: str) -> str:
@@ -196,8 +201,11 @@ def main() -> int:
     parser.add_argument("--write", type=Path, help="page whose table is written anew")
     parser.add_argument("--limit", type=int, default=60, metavar="SECONDS", help="for one type")
     parser.add_argument("--minutes", type=float, default=600.0, help="stop after so many, to be continued with --keep")
+    parser.add_argument("--names", type=Path, help="file for the names of every type that is named in full, for tests")
     parser.add_argument("--zoo", type=Path, help="folder in which the models are kept")
-    parser.add_argument("--depth", type=int, default=2, choices=(0, 1, 2), help="names; function too; verdicts too")
+    parser.add_argument(
+        "--depth", type=int, default=3, choices=(0, 1, 2, 3), help="names; function; verdicts; the slow one too"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     kept = json.loads(options.keep.read_text()) if options.keep and options.keep.exists() else {}
@@ -219,6 +227,10 @@ def main() -> int:
     print(summed(rows))
     if made is not None:
         made.cleanup()
+    if options.names:
+        write_lists(
+            options.names, {row.type: row.names for row in rows if row.names and not row.unmapped and not row.guessed}
+        )
     if options.write:
         page = options.write.read_text()
         head, tail = page.partition(BEGIN)[0], page.partition(END)[2]
