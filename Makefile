@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The studies on replicas of the studied models: tables and figures, offline.
 STUDIES := baselines metrics bias sanity origin scale
 
-.PHONY: demo test audit lock test-all test-slow test-browser browser test-torch test-real real nightly studies gallery lineage red-team check \
+.PHONY: demo test audit lock test-all test-slow test-browser browser test-torch test-real real nightly studies gallery lineage red-team architectures check \
 	format schema docs notebook bench bench-quick models models-smoke null null-check clean
 
 # compare tells its verdict by its exit code: 0 no evidence, 11 derived.
@@ -76,6 +76,11 @@ lineage: .venv-demo/done
 # docs/red-team.csv and its section of docs/lineage.md: some four hundred pairs made to fool the engine (half an hour).
 red-team: .venv-demo/done
 	OMP_NUM_THREADS=1 .venv-demo/bin/kinprint bench red-team --out docs
+
+# The survey of docs/architectures.md: every model type of transformers, built tiny, named, reordered and compared (half an hour), and
+# the names that tests/arch keep of it. In the venv that has transformers.
+architectures: .venv-demo/done
+	OMP_NUM_THREADS=1 .venv-demo/bin/python tools/architectures/survey.py --write docs/architectures.md --names tests/support/surveyed_names.json
 
 check: $(VENV)/dev.done
 	$(BIN)/ruff format --check .

@@ -1,6 +1,6 @@
 """Every architecture file on a full list of real tensor names, with two blocks.
 
-A new family needs one data file and one entry in `support.families`.
+A new family needs one data file and one entry in `support.families`, unless `support.surveyed` has its names.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from kinprint.arch import Role, architectures, name_tensors, residual_width
+from kinprint.arch import Role, name_tensors, residual_width
 from kinprint.arch.configs import flattened
 from kinprint.arch.draft import Draft
 from kinprint.arch.loading import load
@@ -97,10 +97,6 @@ def test_family_is_named_in_full(family: Family) -> None:
     assert names == set(shapes)
     problems = [note for note in naming.notes if "head is stored" not in note]
     assert problems == []
-
-
-def test_every_file_has_a_family_here() -> None:
-    assert {family.file for family in FAMILIES} == set(architectures())
 
 
 SHIFTED = ["gemma", "gemma2", "gemma3", "nemotron", "qwen3_next", "qwen3_5", "qwen3_5-multimodal", "qwen3_5_moe"]

@@ -223,7 +223,7 @@ def test_a_large_mixture_is_named_by_few_calls_for_each_tensor() -> None:
 def test_many_different_hostile_names_take_linear_work() -> None:
     shapes = {f"a.{i}." * 20 + f"{i}.query_key_value.weight.{'(' * (i % 7)}": (1, 1) for i in range(3000)}
     name_tensors({}, dict(list(shapes.items())[:10]))  # what is loaded late
-    with at_most_calls(60 * len(shapes)):  # 28 for each, whatever their number
+    with at_most_calls(90 * len(shapes)):  # 66 for each, whatever their number
         naming = name_tensors({}, shapes)
     assert accounted(naming) == sorted(shapes)
 
@@ -266,3 +266,21 @@ def test_naming_never_raises_and_loses_no_name(config: dict[str, object], shapes
         assert len(tensor.shape) == len(tensor.role.info.axes)
         assert (tensor.layer is None) == (tensor.role.info.scope == "model")
         assert (tensor.expert is None) == (tensor.role.info.scope != "expert")
+
+
+WRAPPERS = ["module.", "_orig_mod.", "module._orig_mod.", "0.auto_model.", "model.0.auto_model.", "encoder.0.model.", "auto_model."]
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_wrapper_and_its_number_are_no_part_of_the_names(wrapper: str) -> None:
+    deep = {name.replace("layer.0", f"layer.{i}"): shape for i in range(3) for name, shape in BERT.items()}
+    naming = name_tensors({"model_type": "bert"}, {wrapper + name: shape for name, shape in deep.items()})
+    assert (naming.architecture, naming.guessed, naming.unmapped) == ("bert", False, ())
+    assert {t.layer for t in naming.tensors if t.role is Role.ATTN_Q} == {0, 1, 2}
+    assert all(tensor.name.startswith(wrapper) for tensor in naming.tensors)
+
+
+def test_a_single_layer_with_experts_is_no_wrapper() -> None:
+    shapes = {f"model.layers.0.mlp.experts.{i}.{x}_proj.weight": (6, 8) for i in range(4) for x in ("gate", "up")}
+    naming = name_tensors({}, {**shapes, "model.layers.0.input_layernorm.weight": (8,)})
+    assert {(t.layer, t.expert) for t in naming.tensors if t.role is Role.EXPERT_UP} == {(0, i) for i in range(4)}

@@ -341,18 +341,18 @@ FAMILIES = [
     Family("gemma3n", of("gemma4_text"), GEMMA3, 29, label="4"),
     Family("gguf_hybrid", gguf("qwen3next", num_experts=3), GGUF_OUTER + GGUF_HYBRID + GGUF_MOE, 33, 8, 3),
     Family("gguf_hybrid", gguf("qwen35"), GGUF_OUTER + GGUF_HYBRID + GGUF_MLP, 19, 8, label="dense"),
-    Family("qwen3_next", of("qwen3_next", num_experts=3), HYBRID + QWEN3_NEXT_DELTA + MOE + ONE_SHARED, 41, 7, 3),
-    Family("qwen3_5", of("qwen3_5_text"), HYBRID + QWEN3_5_DELTA + MLP, 19, 9),
+    Family("qwen3_next", of("qwen3_next", num_experts=3), HYBRID + QWEN3_NEXT_DELTA + MOE + ONE_SHARED, 47, 1, 3),
+    Family("qwen3_5", of("qwen3_5_text"), HYBRID + QWEN3_5_DELTA + MLP, 27, 1),
     Family(
         "qwen3_5",
         of("qwen3_5", {}, text_config=of("qwen3_5_text")),
         (HYBRID + QWEN3_5_DELTA + MLP).replace("model.", IN_WRAPPER),
-        19,
-        9,
+        27,
+        1,
         label="multimodal",
     ),
     Family(
-        "qwen3_5_moe", of("qwen3_5_moe_text", num_experts=3), HYBRID + QWEN3_5_DELTA + STACKED + ONE_SHARED, 41, 9, 3
+        "qwen3_5_moe", of("qwen3_5_moe_text", num_experts=3), HYBRID + QWEN3_5_DELTA + STACKED + ONE_SHARED, 49, 1, 3
     ),
     Family("gemma", of("gemma"), LLAMA, 21),
     Family("gemma2", of("gemma2"), LLAMA + SANDWICH, 25),

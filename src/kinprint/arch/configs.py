@@ -109,7 +109,8 @@ def _shown(value: object) -> str:
 
 
 _FIXED_POSITIONS = (
-    "whisper", "marian", "m2m_100", "speech_to_text", "fsmt", "pegasus", "pegasus_x", "informer", "xglm",
+    "whisper", "marian", "m2m_100", "nllb-moe", "speech_to_text", "fsmt", "pegasus", "pegasus_x", "informer", "xglm", "ctrl",
+    "seamless_m4t", "seamless_m4t_v2", "musicgen", "musicgen_melody", "speecht5", "trocr",
 )  # fmt: skip
 
 
@@ -121,6 +122,8 @@ def ordered_axes(config: Mapping[str, object]) -> dict[Axis, Text]:
     found: dict[Axis, Text] = {}
     if flat.get("sinusoidal_pos_embds") is True or str(flat.get("model_type")) in _FIXED_POSITIONS:
         found[Axis.RESIDUAL] = Text("fixed sinusoidal positions give residual dimensions an order")
+    if flat.get("model_type") == "fnet":
+        found[Axis.RESIDUAL] = Text("a Fourier transform over residual dimensions gives them an order")
     if (groups := _count(flat.get("n_group"))) is not None and groups > 1:
         found[Axis.EXPERT] = Text("experts are routed in {n} groups, so their order has a meaning", n=groups)
     return found

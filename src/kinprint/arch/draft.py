@@ -1,5 +1,6 @@
 """Apply an architecture file to the tensors of a checkpoint."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, KeysView, Mapping, Sequence
 from functools import partial
@@ -30,14 +31,15 @@ def _same_role(name: str) -> Text:
 
 def width_of(tensors: Iterable[RoleTensor]) -> int | None:
     """Return the width of the residual stream that most norms, or else the embeddings, agree on."""
-    norms: Counter[int] = Counter()
+    norms: Counter[int] = Counter()  # of layers
+    ends: Counter[int] = Counter()  # other norms, which narrow embeddings may have
     embeddings: Counter[int] = Counter()
     for tensor in [tensor for tensor in tensors if tensor.expert is None]:  # experts have neither, and are most
         if tensor.role is Role.EMBEDDING:
             embeddings[tensor.shape[1]] += 1
         elif len(tensor.shape) == 1 and tensor.role.info == _RESIDUAL_NORM[tensor.layer is None]:
-            norms[tensor.shape[0]] += 1
-    votes = norms or embeddings
+            (ends if tensor.layer is None else norms)[tensor.shape[0]] += 1
+    votes = norms or ends or embeddings
     return min(votes, key=lambda width: (-votes[width], width)) if votes else None
 
 
@@ -85,6 +87,7 @@ class Draft:
         self.excluded: list[Excluded] = []
         self.dims = Dims(architecture.dims, config)
         self._config = config
+        self.encoder_layers = 0  # of a model that has a decoder too, whose layers are counted after them
         self._known: dict[str, tuple[NameRule | None, Exclusion | None]] = {}  # by key
         self._priorities: dict[int, int] = {}
         self._fused: list[tuple[int, str, NameRule, _FormFacts, int, tuple[int, ...]]] = []
@@ -99,9 +102,10 @@ class Draft:
         # claim one slot, are taken one by one in the order stored, as notes and reasons depend on it.
         self._stored = shapes.keys()
         entries = [self._entry(form) for form in forms.forms]
+        self._count_stacks(forms, entries)
         packed = self._packed(forms, entries)
         mtp, layers = self.dims.values.get("mtp"), self.dims.values.get("layers")
-        last = layers if mtp and layers else LAYERS
+        last = layers + self.encoder_layers if mtp and layers else 2 * LAYERS
         mtp_reason = Text("multi-token-prediction layer (num_nextn_predict_layers = {n})", n=mtp)
         aside = None if in_order or packed else self._take_plain(forms, entries, last)
         if aside is None:
@@ -135,8 +139,9 @@ class Draft:
 
     def _entry(self, form: NameForm) -> _FormFacts:
         if form.key not in self._known:  # the experts of a layer share one
-            self._known[form.key] = self.architecture.rule(form.key), self.architecture.exclusion(form.key)
+            self._known[form.key] = self.architecture.rule((form.key, form.key)), self.architecture.exclusion(form.key)
         rule, exclusion = self._known[form.key]
+        rule = rule or self.architecture.rules.get(form.literal)
         if rule is None or rule.indices != form.indices:
             in_block = form.indices > 0 and form.key.partition(".#")[0] in self.architecture.block_heads
             return _FormFacts(None, exclusion, in_block, 0, None, 0)
@@ -144,6 +149,16 @@ class Draft:
         expert = form.later[0] if rule.has_expert else None
         axes = len(role.info.axes) + rule.stacked
         return _FormFacts(rule, exclusion, rule.has_layer, _slot(role, expert), expert, axes)
+
+    def _count_stacks(self, forms: NameForms, entries: Sequence[_FormFacts]) -> None:
+        """Count the layers of a decoder on from those of its encoder, so that no two layers have one number."""
+        ruled = [(form, entry.rule) for form, entry in zip(forms.forms, entries, strict=True) if entry.rule]
+        decoder = [form for form, rule in ruled if rule.has_layer and not rule.encoder]
+        encoder = [max(form.firsts) + 1 for form, rule in ruled if rule.has_layer and rule.encoder]
+        if decoder and encoder:
+            self.encoder_layers = max(encoder)
+            for form in decoder:
+                form.firsts = [first + self.encoder_layers for first in form.firsts]
 
     def _take_plain(self, forms: NameForms, entries: Sequence[_FormFacts], last: int) -> _Aside | None:
         """Find the tensors that a template names whole; return the others, or None if two claim one slot."""
@@ -154,7 +169,7 @@ class Draft:
             if rule is None or rule.role is None or rule.stacked or entry.exclusion is not None:
                 aside.update((name, (entry, first)) for name, first in _named(form))
                 continue
-            end = last if entry.in_block else LAYERS
+            end = last if entry.in_block else 2 * LAYERS
             if max(firsts) >= end or set(map(len, shapes)) != {entry.axes}:
                 fits = [i < end and len(shape) == entry.axes for i, shape in zip(firsts, shapes, strict=True)]
                 aside.update((name, (entry, i)) for (name, i), fit in zip(_named(form), fits, strict=True) if not fit)
@@ -174,6 +189,8 @@ class Draft:
 
     def _place(self, name: str, entry: _FormFacts, first: int, shape: tuple[int, ...]) -> None:
         rule, _, _, base, expert, axes = entry
+        if rule is not None and len(shape) > axes and rule.roles[0].info.axes[-1] is Axis.KERNEL:
+            shape = shape[0], math.prod(shape[1:])  # a convolution's taps and input channels are one axis
         if rule is None:
             self.reject(Text("no template of {name} matches", name=self.architecture.name), name)
         elif len(shape) != axes:

@@ -15,6 +15,9 @@ AXES = {
     Axis.TOKEN: Text("token"),
     Axis.POSITION: Text("position"),
     Axis.TYPE: Text("segment type"),
+    Axis.CHANNEL: Text("mixer channel"),
+    Axis.STATE: Text("state"),
+    Axis.KERNEL: Text("kernel tap"),
 }
 """How reports name the axes."""
 
@@ -24,6 +27,9 @@ ORDERED = {
     Axis.TOKEN: Text("tokens are named by the vocabulary"),
     Axis.POSITION: Text("positions have an order"),
     Axis.TYPE: Text("segment types have names"),
+    Axis.CHANNEL: Text("channels of a mixer go by heads and groups, so single ones have no free order"),
+    Axis.STATE: Text("states of a recurrence start in an order"),
+    Axis.KERNEL: Text("taps of a convolution have an order"),
 }
 
 
@@ -33,7 +39,7 @@ def permuted_axis(role: Role, ordered: Mapping[Axis, Text]) -> tuple[int | None,
     # these models although they have none in general. A square matrix from the residual stream to itself has one order for
     # rows and columns: permuting either alone would destroy a diagonal that is there from the start.
     axes = role.info.axes
-    if role is Role.POSITION_EMBEDDING:
+    if axes[0] is Axis.POSITION:
         return None, Text("a table of positions may be a fixed pattern, which every model shares")
     if axes.count(Axis.RESIDUAL) > 1:
         return None, Text("rows and columns are one axis, so neither may be permuted alone")

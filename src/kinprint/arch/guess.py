@@ -9,7 +9,7 @@ from functools import cache
 
 from kinprint.arch.loading import load, read_packaged
 from kinprint.arch.roles import BIASES, Role
-from kinprint.arch.templates import Architecture, NameRule
+from kinprint.arch.templates import Architecture, NameKey, NameRule
 
 _WEIGHTS = ("weight", "gamma", "scale", "kernel")
 _BIAS_NAMES = ("bias", "beta")
@@ -45,9 +45,9 @@ def guess_rule(key: str) -> NameRule | None:
 class GenericArchitecture(Architecture):
     """An architecture whose rules are guessed."""
 
-    def rule(self, key: str) -> NameRule | None:
+    def rule(self, key: NameKey) -> NameRule | None:
         """Guess instead of looking up."""
-        return guess_rule(key)
+        return guess_rule(key[0])
 
 
 @cache

@@ -6,6 +6,7 @@ The format is described in ``docs/architectures.md``. A mistake in a file is rep
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -17,9 +18,16 @@ from kinprint.text import Text
 
 _KEYS = {
     "summary": str, "extends": str, "model_types": list, "architectures": list, "prefixes": list, "block": str,
-    "dims": dict, "norm_offset": (int, float), "suffixes": dict, "model": dict, "layer": dict, "exclude": list,
+    "dims": dict, "norm_offset": (int, float), "suffixes": dict, "model": dict, "layer": dict, "encoder_block": str,
+    "encoder_layer": dict, "exclude": list,
 }  # fmt: skip
-_MERGED = ("dims", "suffixes", "model", "layer")  # an extending file adds to these, key by key; null removes a key
+_MERGED = (
+    "dims",
+    "suffixes",
+    "model",
+    "layer",
+    "encoder_layer",
+)  # an extending file adds to these, key by key; null removes a key
 _BASE = "_common"
 _FORMULA = re.compile(r"=[a-z_]+(?:[*/][a-z_]+)*")
 _VARIABLES = re.compile(r"\{([a-z]*)\}")
@@ -98,7 +106,7 @@ def merged(file: str, raw: Mapping[str, Any], seen: tuple[str, ...] = ()) -> dic
             result[key] = [*result.get(key, []), *value]
         else:
             result[key] = value
-    for key in ("model", "layer"):
+    for key in ("model", "layer", "encoder_layer"):
         result[key] = {name: value for name, value in result.get(key, {}).items() if value is not None}
     return result
 
@@ -108,16 +116,19 @@ def compile_architecture(file: str, data: Mapping[str, Any]) -> Architecture:
     if not data.get("summary"):
         raise _fail(file, "key 'summary'", "a line saying what the file covers")
     dims = {name: _dim_rules(file, name, rules, data["dims"]) for name, rules in data["dims"].items()}
-    block = data.get("block", "")
-    if block.count("{layer}") != 1 or not block.endswith(".{layer}."):
-        raise _fail(file, "key 'block'", f"text ending in '.{{layer}}.', got {block!r}")
+    blocks = {
+        key: data.get(key, "") for key in ("block", "encoder_block") if key == "block" or data.get("encoder_layer")
+    }
+    for key, block in blocks.items():
+        if block.count("{layer}") != 1 or not block.endswith(".{layer}."):
+            raise _fail(file, f"key {key!r}", f"text ending in '.{{layer}}.', got {block!r}")
     prefixes = _strings(file, "prefixes", data.get("prefixes", [""]))
     rules: dict[str, NameRule] = {}
-    templates = list(_templates(file, data, block))
+    templates = list(_templates(file, data, blocks))
     for template, rule in templates:
-        sample = template.replace("{layer}", "0").replace("{expert}", "0")
+        key = template.replace("{layer}", "#").replace("{expert}", "#")
         for prefix in prefixes:
-            rules.setdefault(name_key(prefix + sample)[0], rule)
+            rules.setdefault(prefix + key, rule)
     offset = float(data.get("norm_offset", 0.0))
     return Architecture(
         name=file,
@@ -126,9 +137,9 @@ def compile_architecture(file: str, data: Mapping[str, Any]) -> Architecture:
         class_names=_strings(file, "architectures", data.get("architectures", [])),
         dims=dims,
         rules=rules,
-        block_heads=frozenset(prefix + block.removesuffix(".{layer}.") for prefix in prefixes),
+        block_heads=frozenset(prefix + blocks["block"].removesuffix(".{layer}.") for prefix in prefixes),
         exclusions=tuple(_exclusion(file, entry) for entry in data.get("exclude", [])),
-        special=len(templates) + (1000 if offset else 0),
+        special=len(templates) + len(data.get("exclude", [])) + (1000 if offset else 0),
     )
 
 
@@ -179,23 +190,29 @@ def _dim_rule(file: str, name: str, rule: object, known: Mapping[str, object]) -
     raise _fail(file, f"dim {name!r}", f"a config key, =formula, positive number or flag/default/then, got {rule!r}")
 
 
-def _templates(file: str, data: Mapping[str, Any], block: str) -> Iterator[tuple[str, NameRule]]:
+def _templates(file: str, data: Mapping[str, Any], blocks: Mapping[str, str]) -> Iterator[tuple[str, NameRule]]:
     """Expand modules to tensors: their weight and, where a role for it exists, their bias."""
     suffixes = data.get("suffixes", {})
     kinds = {kind: _strings(file, f"suffixes.{kind}", suffixes.get(kind, [kind])) for kind in ("weight", "bias")}
     offset = float(data.get("norm_offset", 0.0))
     priority = 0
-    for section, head in (("model", ""), ("layer", block)):
+    sections = {"model": "", "layer": blocks["block"], "encoder_layer": blocks.get("encoder_block", "")}
+    for section, head in sections.items():
         for module, entry in data[section].items():
             where = f"{section}.{module}"
             spec = {"role": entry} if isinstance(entry, str) else entry
             if not isinstance(spec, dict) or not spec.keys() <= {"role", "split", "transposed", "exact", "stacked"}:
                 raise _fail(file, where, "a role, or an object of role or split, transposed, exact, stacked")
-            variables = _variables(file, where, head + module)
+            full = module if "{layer}" in module else head + module  # where no block holds all of a layer (XLM)
+            variables = _variables(file, where, full)
+            base = NameRule(
+                None, indices=_indices(full), encoder=section == "encoder_layer",
+                has_layer="layer" in variables, has_expert="expert" in variables,
+            )  # fmt: skip
             weight = _role_or_split(file, where, spec, data["dims"])
             _check_scope(file, where, weight, (*variables, "expert") if spec.get("stacked") else variables)
             if spec.get("exact"):
-                yield head + module, _rule(weight, spec, variables, priority, offset)
+                yield full, _rule(base, weight, spec, priority, offset)
                 priority += 1
                 continue
             for kind, names in kinds.items():
@@ -204,32 +221,33 @@ def _templates(file: str, data: Mapping[str, Any], block: str) -> Iterator[tuple
                     continue
                 for name in names:
                     flags = spec if kind == "weight" else {}  # a bias has one axis: nothing to transpose
-                    yield f"{head}{module}.{name}", _rule(target, flags, variables, priority, offset)
+                    yield f"{full}.{name}", _rule(base, target, flags, priority, offset)
                     priority += 1
 
 
-def _rule(
-    target: Role | Split, spec: Mapping[str, Any], variables: tuple[str, ...], priority: int, offset: float
-) -> NameRule:
-    return NameRule(
+def _rule(base: NameRule, target: Role | Split, spec: Mapping[str, Any], priority: int, offset: float) -> NameRule:
+    return replace(
+        base,
         role=target if isinstance(target, Role) else None,
         split=target if isinstance(target, Split) else None,
         transposed=bool(spec.get("transposed", False)),
-        indices=len(variables),
-        has_layer="layer" in variables,
-        has_expert="expert" in variables,
         priority=priority,
         offset=offset if isinstance(target, Role) and target.info.kind == "norm" else 0.0,
         stacked=bool(spec.get("stacked", False)),
     )
 
 
+def _indices(template: str) -> int:
+    """Count the indices of a template's names: layer, expert, and those that are written out."""
+    return len(name_key(template.replace("{layer}", "0").replace("{expert}", "0") + ".")[1])
+
+
 def _variables(file: str, where: str, template: str) -> tuple[str, ...]:
     found = tuple(_VARIABLES.findall(template))
     if set(found) - {"layer", "expert"} or len(set(found)) != len(found):
         raise _fail(file, where, "{layer} and {expert} as the only variables, once each")
-    if name_key(f"{template}.")[1]:
-        raise _fail(file, where, "no literal index: write {layer} or {expert}")
+    if found[:1] != ("layer",) and name_key(f"{template}.")[1]:
+        raise _fail(file, where, "no literal index before {layer}")
     return found
 
 

@@ -15,7 +15,7 @@ from kinprint.arch.guess import generic
 from kinprint.arch.loading import load, load_all, selectors
 from kinprint.arch.naming import Naming, RoleTensor
 from kinprint.arch.roles import Axis, Role
-from kinprint.arch.templates import Architecture, NameForms
+from kinprint.arch.templates import Architecture, NameForms, NameKey
 from kinprint.text import Text
 
 _ENOUGH = 0.5  # fraction of names that an architecture file must cover to be believed
@@ -37,7 +37,7 @@ def name_tensors(config: Mapping[str, object], shapes: Mapping[str, tuple[int, .
             why = Text("guessed {role}, but the shape does not fit a width of {n}", role=tensor.role.value, n=width)
             draft.reject(why, tensor.name)
     tensors = tuple(map(draft.found.__getitem__, sorted(draft.found)))
-    layers, layer_notes = _layers(draft.dims, tensors)
+    layers, layer_notes = _layers(draft, tensors)
     experts, expert_notes = _experts(draft.dims, tensors)
     notes = [*reasons, *draft.notes(), *layer_notes, *expert_notes, *_width_notes(draft.dims, tensors)]
     notes += _head_notes(flat, tensors)
@@ -63,7 +63,7 @@ def residual_width(naming: Naming, config: Mapping[str, object] | None = None) -
     return Dims(generic().dims, flattened(config)).values.get("hidden")
 
 
-def _choose(config: Mapping[str, object], keys: Counter[str]) -> tuple[Architecture, list[Text]]:
+def _choose(config: Mapping[str, object], keys: Counter[NameKey]) -> tuple[Architecture, list[Text]]:
     """Select the architecture file that the config names, or failing that guess the one that fits and say why."""
     names = selecting_names(config)
     claims = list(dict.fromkeys(selectors()[name] for name in names if name in selectors()))
@@ -86,21 +86,32 @@ def _choose(config: Mapping[str, object], keys: Counter[str]) -> tuple[Architect
     return best, [Text("{cause}: {guess}", cause=cause, guess=guess)]
 
 
-def _covered(architecture: Architecture, keys: Counter[str]) -> int:
-    return sum(count for key, count in keys.items() if architecture.rule(key) is not None)
+def _covered(architecture: Architecture, keys: Counter[NameKey]) -> int:
+    return sum(keys[key] for key in _known(architecture, keys))
 
 
-def _fraction(architecture: Architecture, keys: Counter[str]) -> float:
+def _known(architecture: Architecture, keys: Counter[NameKey]) -> set[NameKey]:
+    """Return the keys with a template. By sets: a hundred files are tried on whatever names a stranger made up."""
+    general, literal = ({key[at] for key in keys} & architecture.rules.keys() for at in (0, 1))
+    return {key for key in keys if key[0] in general or key[1] in literal} if general or literal else set()
+
+
+def _fraction(architecture: Architecture, keys: Counter[NameKey]) -> float:
     """Fraction of names with a template, among those that are not excluded on purpose."""
-    counted = [key for key in keys if architecture.rule(key) is not None or architecture.exclusion(key) is None]
-    total = sum(keys[key] for key in counted)
-    return _covered(architecture, keys) / total if total else 1.0
+    known = _known(architecture, keys)
+    covered = sum(keys[key] for key in known)
+    counted = {key: architecture.exclusion(key) is None for key in {key[0] for key in keys.keys() - known}}
+    total = covered + sum(keys[key] for key in keys.keys() - known if counted[key[0]])
+    return covered / total if total else 1.0
 
 
-def _layers(dims: Dims, tensors: tuple[RoleTensor, ...]) -> tuple[int, list[Text]]:
+def _layers(draft: Draft, tensors: tuple[RoleTensor, ...]) -> tuple[int, list[Text]]:
     last = tensors[-1].layer if tensors else None  # sorted by layer
     stored = 0 if last is None else last + 1
-    declared = dims.values.get("layers", stored)
+    if n := draft.encoder_layers:
+        first = Text("the encoder's {n} layers are counted first: layer {n} is the decoder's first", n=n)
+        return stored, [first]
+    declared = draft.dims.values.get("layers", stored)
     if declared == stored or not tensors:
         return declared, []
     return declared, [Text("config says {a} layers, the tensors' last block index means {b}", a=declared, b=stored)]

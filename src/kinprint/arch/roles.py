@@ -4,6 +4,16 @@ A permutation null is valid along an axis only if training from a random initial
 no meaning: permuting it is then a symmetry of initialisation and training alike. Residual dimensions, MLP neurons,
 experts and latent channels are such axes. Rows of Q and K inside a head are not (RoPE frequencies order them), token
 rows are not (the vocabulary names them), positions are not.
+
+What mixes tokens other than by softmax attention (linear attention, Mamba 2, gated recurrences, short convolutions) has the
+roles `mixer_*`. Its channels go by heads, groups or parts of a fused input (Mamba 2: z, x, B, C and dt), each head with one
+decay, so that permuting single channels is no symmetry: `CHANNEL` and `KERNEL` (taps of a convolution, with its input
+channels) are not permuted, and what reads the residual stream is compared along that. In Mamba 1 (`ssm_*`) every channel has
+its own gate, taps, step, decays and skip, and all start alike: channels are units like neurons, while its states start in an
+order (A = 1 … n), so `STATE` is not permuted.
+
+An encoder-decoder has one stack of layers, the encoder's first. Both streams start from one embedding or from one each; one
+order for both is in either case among the symmetries of the pair.
 """
 
 import difflib
@@ -26,6 +36,9 @@ class Axis(StrEnum):
     TOKEN = "token"
     POSITION = "position"
     TYPE = "type"  # segment ids and the like
+    CHANNEL = "channel"  # inside a mixer that is no softmax attention
+    STATE = "state"  # of a recurrence
+    KERNEL = "kernel"  # taps of a convolution, with its input channels
 
     @property
     def exchangeable(self) -> bool:
@@ -37,7 +50,7 @@ class Axis(StrEnum):
 class RoleInfo:
     """Kind, scope and logical axes (out × in for matrices) of a role."""
 
-    kind: str  # "norm", "bias", "matrix"
+    kind: str  # "norm", "bias", "matrix", "vector"
     scope: str  # "model", "layer", "expert"
     axes: tuple[Axis, ...]
 
@@ -55,12 +68,29 @@ class Role(StrEnum):
     HEAD_DENSE = "head_dense"  # the extra dense layer of masked-language-model heads
     HEAD_NORM = "head_norm"
     POOLER = "pooler"
+    EMBEDDING_PROJECTION = (
+        "embedding_projection"  # from narrow embeddings to the residual stream (ALBERT, ELECTRA, OPT 350M)
+    )
+    HEAD_PROJECTION = "head_projection"  # and back
+    PATCH_EMBEDDING = "patch_embedding"  # of pictures
+    CONV_STEM = "conv_stem"  # the first convolution of two, of sound
+    RELATIVE_EMBEDDING = "relative_embedding"  # a table of distances that projections of a layer read (DeBERTa)
+    RELATIVE_EMBEDDING_NORM = "relative_embedding_norm"
+    # of an encoder, beside those of its decoder; one embedding for both is `embedding`
+    ENCODER_EMBEDDING = "encoder_embedding"
+    ENCODER_POSITION_EMBEDDING = "encoder_position_embedding"
+    ENCODER_EMBEDDING_NORM = "encoder_embedding_norm"
+    ENCODER_FINAL_NORM = "encoder_final_norm"
     # norms of a layer. The two that most decoders have come first: before attention, and before the MLP (which Llama
     # and its kin store as post_attention_layernorm). The *_output_norm pair acts on a block's output (Gemma, OLMo 2, BERT).
     INPUT_NORM = "input_norm"
     POST_ATTENTION_NORM = "post_attention_norm"
     ATTENTION_OUTPUT_NORM = "attention_output_norm"
     MLP_OUTPUT_NORM = "mlp_output_norm"
+    CROSS_NORM = "cross_norm"  # before cross-attention
+    CROSS_OUTPUT_NORM = "cross_output_norm"
+    MIXER_NORM = "mixer_norm"  # of what a mixer or attention hands to its output projection
+    MLP_NORM = "mlp_norm"  # of neurons (BitNet)
     Q_NORM = "q_norm"
     K_NORM = "k_norm"
     Q_A_NORM = "q_a_norm"
@@ -74,6 +104,33 @@ class Role(StrEnum):
     ATTN_Q_B = "attn_q_b"
     ATTN_KV_A = "attn_kv_a"
     ATTN_KV_B = "attn_kv_b"
+    ATTN_POSITION_Q = "attn_position_q"  # projections of relative positions (DeBERTa, XLNet)
+    ATTN_POSITION_K = "attn_position_k"
+    ATTN_DISTANCES = "attn_distances"  # for each distance and head (T5)
+    CROSS_Q = "cross_q"
+    CROSS_K = "cross_k"
+    CROSS_V = "cross_v"
+    CROSS_O = "cross_o"
+    # mixers of tokens other than softmax attention
+    MIXER_IN = "mixer_in"
+    MIXER_GATE = "mixer_gate"
+    MIXER_RATES = "mixer_rates"  # step sizes, decays and the like, from the residual stream
+    MIXER_DECAYS = "mixer_decays"  # a second input of that kind
+    MIXER_OUT = "mixer_out"
+    MIXER_CONV = "mixer_conv"
+    MIXER_PARAMETERS = "mixer_parameters"  # from channels to channels
+    MIXER_STEP = "mixer_step"
+    MIXER_DECAY = "mixer_decay"  # a decay for each channel or head
+    MIXER_SKIP = "mixer_skip"
+    # Mamba 1, whose channels are alike
+    SSM_IN = "ssm_in"
+    SSM_GATE = "ssm_gate"
+    SSM_OUT = "ssm_out"
+    SSM_CONV = "ssm_conv"
+    SSM_PARAMETERS = "ssm_parameters"  # B, C and the step's latent, from channels
+    SSM_STEP = "ssm_step"
+    SSM_STATES = "ssm_states"  # a decay for each channel and state
+    SSM_SKIP = "ssm_skip"
     # dense MLP
     MLP_GATE = "mlp_gate"
     MLP_UP = "mlp_up"
@@ -88,6 +145,34 @@ class Role(StrEnum):
     SHARED_UP = "shared_up"
     SHARED_DOWN = "shared_down"
     # biases: the role of the weight with _bias
+    EMBEDDING_PROJECTION_BIAS = "embedding_projection_bias"
+    HEAD_PROJECTION_BIAS = "head_projection_bias"
+    RELATIVE_EMBEDDING_NORM_BIAS = "relative_embedding_norm_bias"
+    PATCH_EMBEDDING_BIAS = "patch_embedding_bias"
+    CONV_STEM_BIAS = "conv_stem_bias"
+    ENCODER_EMBEDDING_NORM_BIAS = "encoder_embedding_norm_bias"
+    ENCODER_FINAL_NORM_BIAS = "encoder_final_norm_bias"
+    CROSS_NORM_BIAS = "cross_norm_bias"
+    CROSS_OUTPUT_NORM_BIAS = "cross_output_norm_bias"
+    MIXER_NORM_BIAS = "mixer_norm_bias"
+    ATTN_POSITION_Q_BIAS = "attn_position_q_bias"
+    ATTN_POSITION_K_BIAS = "attn_position_k_bias"
+    CROSS_Q_BIAS = "cross_q_bias"
+    CROSS_K_BIAS = "cross_k_bias"
+    CROSS_V_BIAS = "cross_v_bias"
+    CROSS_O_BIAS = "cross_o_bias"
+    MIXER_IN_BIAS = "mixer_in_bias"
+    MIXER_GATE_BIAS = "mixer_gate_bias"
+    MIXER_RATES_BIAS = "mixer_rates_bias"
+    MIXER_DECAYS_BIAS = "mixer_decays_bias"
+    MIXER_OUT_BIAS = "mixer_out_bias"
+    MIXER_CONV_BIAS = "mixer_conv_bias"
+    MIXER_STEP_BIAS = "mixer_step_bias"
+    SSM_IN_BIAS = "ssm_in_bias"
+    SSM_GATE_BIAS = "ssm_gate_bias"
+    SSM_OUT_BIAS = "ssm_out_bias"
+    SSM_CONV_BIAS = "ssm_conv_bias"
+    SSM_STEP_BIAS = "ssm_step_bias"
     EMBEDDING_NORM_BIAS = "embedding_norm_bias"
     FINAL_NORM_BIAS = "final_norm_bias"
     HEAD_BIAS = "head_bias"
@@ -115,26 +200,52 @@ class Role(StrEnum):
 
 
 _R, _N, _H, _T, _L, _E = Axis.RESIDUAL, Axis.NEURON, Axis.HEAD, Axis.TOKEN, Axis.LATENT, Axis.EXPERT
+_C, _P, _K = Axis.CHANNEL, Axis.POSITION, Axis.KERNEL
 
 _AXES: dict[tuple[str, str, tuple[Axis, ...]], tuple[Role, ...]] = {  # kind, scope, axes
-    ("matrix", "model", (_T, _R)): (Role.EMBEDDING, Role.HEAD),
-    ("matrix", "model", (Axis.POSITION, _R)): (Role.POSITION_EMBEDDING,),
+    ("matrix", "model", (_T, _R)): (Role.EMBEDDING, Role.HEAD, Role.ENCODER_EMBEDDING),
+    ("matrix", "model", (_P, _R)): (Role.POSITION_EMBEDDING, Role.ENCODER_POSITION_EMBEDDING, Role.RELATIVE_EMBEDDING),
+    ("matrix", "model", (_R, _L)): (Role.EMBEDDING_PROJECTION,),  # narrow embeddings have a basis of their own
+    ("matrix", "model", (_R, _K)): (Role.PATCH_EMBEDDING,),
+    ("matrix", "model", (_C, _K)): (Role.CONV_STEM,),
     ("matrix", "model", (Axis.TYPE, _R)): (Role.TYPE_EMBEDDING,),
     ("matrix", "model", (_R, _R)): (Role.HEAD_DENSE,),
-    ("matrix", "model", (_L, _R)): (Role.POOLER,),  # its output is a basis of its own
+    ("matrix", "model", (_L, _R)): (Role.POOLER, Role.HEAD_PROJECTION),  # its output is a basis of its own
     # of kv_a, latent rows are followed by RoPE rows: only the columns are free
-    ("matrix", "layer", (_H, _R)): (Role.ATTN_Q, Role.ATTN_K, Role.ATTN_V, Role.ATTN_KV_A),
-    ("matrix", "layer", (_R, _H)): (Role.ATTN_O,),
+    ("matrix", "layer", (_H, _R)): (
+        Role.ATTN_Q, Role.ATTN_K, Role.ATTN_V, Role.ATTN_KV_A, Role.CROSS_Q, Role.CROSS_K, Role.CROSS_V,
+        Role.ATTN_POSITION_Q, Role.ATTN_POSITION_K,
+    ),
+    ("matrix", "layer", (_R, _H)): (Role.ATTN_O, Role.CROSS_O),
+    ("matrix", "layer", (_P, _H)): (Role.ATTN_DISTANCES,),
+    ("matrix", "layer", (_C, _R)): (Role.MIXER_IN, Role.MIXER_GATE, Role.MIXER_RATES, Role.MIXER_DECAYS),
+    ("matrix", "layer", (_R, _C)): (Role.MIXER_OUT,),
+    ("matrix", "layer", (_C, _K)): (Role.MIXER_CONV,),
+    ("matrix", "layer", (_C, _C)): (Role.MIXER_PARAMETERS, Role.MIXER_STEP),
+    ("matrix", "layer", (_N, _K)): (Role.SSM_CONV,),
+    ("matrix", "layer", (_C, _N)): (Role.SSM_PARAMETERS,),
+    ("matrix", "layer", (_N, _C)): (Role.SSM_STEP,),
+    ("matrix", "layer", (_N, Axis.STATE)): (Role.SSM_STATES,),
+    ("vector", "layer", (_N,)): (Role.SSM_SKIP,),
+    ("vector", "layer", (_C,)): (Role.MIXER_DECAY, Role.MIXER_SKIP),
+    ("norm", "layer", (_C,)): (Role.MIXER_NORM,),
+    ("norm", "layer", (_N,)): (Role.MLP_NORM,),
     ("matrix", "layer", (_L, _R)): (Role.ATTN_Q_A,),
     ("matrix", "layer", (_H, _L)): (Role.ATTN_Q_B, Role.ATTN_KV_B),
-    ("matrix", "layer", (_N, _R)): (Role.MLP_GATE, Role.MLP_UP, Role.SHARED_GATE, Role.SHARED_UP),
-    ("matrix", "layer", (_R, _N)): (Role.MLP_DOWN, Role.SHARED_DOWN),
+    ("matrix", "layer", (_N, _R)): (
+        Role.MLP_GATE, Role.MLP_UP, Role.SHARED_GATE, Role.SHARED_UP, Role.SSM_IN, Role.SSM_GATE,
+    ),
+    ("matrix", "layer", (_R, _N)): (Role.MLP_DOWN, Role.SHARED_DOWN, Role.SSM_OUT),
     ("matrix", "layer", (_E, _R)): (Role.ROUTER, Role.SHARED_ROUTER),
     ("matrix", "expert", (_N, _R)): (Role.EXPERT_GATE, Role.EXPERT_UP),
     ("matrix", "expert", (_R, _N)): (Role.EXPERT_DOWN,),
-    ("norm", "model", (_R,)): (Role.EMBEDDING_NORM, Role.FINAL_NORM, Role.HEAD_NORM),
+    ("norm", "model", (_R,)): (
+        Role.EMBEDDING_NORM, Role.FINAL_NORM, Role.HEAD_NORM, Role.ENCODER_EMBEDDING_NORM, Role.ENCODER_FINAL_NORM,
+        Role.RELATIVE_EMBEDDING_NORM,
+    ),
     ("norm", "layer", (_R,)): (
         Role.INPUT_NORM, Role.POST_ATTENTION_NORM, Role.ATTENTION_OUTPUT_NORM, Role.MLP_OUTPUT_NORM,
+        Role.CROSS_NORM, Role.CROSS_OUTPUT_NORM,
     ),
     ("norm", "layer", (Axis.HEAD_DIM,)): (Role.Q_NORM, Role.K_NORM),
     ("norm", "layer", (_L,)): (Role.Q_A_NORM, Role.KV_A_NORM),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -19,6 +19,14 @@ from kinprint.text import Text
 # names match no template and end up unmapped, which is what a hostile name deserves.
 _INDEX = re.compile(r"\.(0|[1-9][0-9]{0,3})(?=\.)")
 _PLACEHOLDER = ".#"
+# What training scripts and libraries put before a model's names. A number in it (sentence-transformers: `0.auto_model.`,
+# `encoder.0.model.`) counts modules of a pipeline, not layers: no layer has a part that is called a model.
+_WRAPPER = re.compile(
+    r"(?:(?:[A-Za-z_]\w{0,40}\.){0,3}?\d{1,2}\.(?:auto_model\.|(?=(?:model|bert|roberta|encoder|transformer)\.)))"
+    r"|(?:(?:module|_orig_mod|auto_model)\.)+"
+)
+_WRAPPED = 0.9  # share of names that must have it
+NameKey = tuple[str, str]  # with a placeholder for every index, and for the first alone
 ROLE_ORDER = {role: order for order, role in enumerate(Role)}
 
 
@@ -28,13 +36,22 @@ def name_key(name: str) -> tuple[str, tuple[int, ...]]:
     return _PLACEHOLDER.join(parts[::2]), tuple(map(int, parts[1::2]))
 
 
+def wrapper_of(names: Iterable[str]) -> str:
+    """Return what stands before nearly all names and is no part of the model: a wrapper's own name; empty without one."""
+    found = [match[0] if (match := _WRAPPER.match(name)) else "" for name in names]
+    counted = Counter(found).most_common(1)
+    return counted[0][0] if counted and counted[0][1] >= _WRAPPED * len(found) else ""
+
+
 class NameForm:
     """Name without its first index, and the stored tensors that share that form and differ in the layer."""
 
-    __slots__ = ("firsts", "indices", "key", "later", "names", "shapes")
+    __slots__ = ("firsts", "indices", "key", "later", "literal", "names", "shapes")
 
     def __init__(self, name: str) -> None:
         self.key, indices = name_key(name)
+        # later indices as they are: a template may name the second of three sublayers
+        self.literal = _INDEX.sub(_PLACEHOLDER, name, 1) if len(indices) > 1 else self.key
         self.later = indices[1:]  # indices after the first
         self.indices = len(indices)
         self.names: list[str] = []
@@ -51,10 +68,11 @@ class NameForms:
         known: dict[str | None, dict[str, NameForm]] = {}
         tails: dict[str, NameForm] = {}
         head, length, first = "", 0, -1
+        wrapper = wrapper_of(stored)
         for name, shape in stored.items():
             # Names mostly come by layer: then the head, up to and with the first index, is that of the name before.
             if first < 0 or not name.startswith(head):
-                found = _INDEX.search(name)
+                found = _INDEX.search(name, max(len(wrapper) - 1, 0) if name.startswith(wrapper) else 0)
                 if found is None:
                     head, first, before = "", -1, None
                 else:
@@ -63,17 +81,17 @@ class NameForms:
                 tails = known.setdefault(before, {})
             form = tails.get(name[length:])
             if form is None:
-                form = tails[name[length:]] = NameForm(name)
+                form = tails[name[length:]] = NameForm(name.removeprefix(wrapper))
                 self.forms.append(form)
             form.names.append(name)
             form.firsts.append(first)
             form.shapes.append(shape)
 
-    def counts(self) -> Counter[str]:
+    def counts(self) -> Counter[NameKey]:
         """Count the names of each key."""
-        counts: Counter[str] = Counter()
+        counts: Counter[NameKey] = Counter()
         for form in self.forms:
-            counts[form.key] += len(form.names)
+            counts[form.key, form.literal] += len(form.names)
         return counts
 
 
@@ -92,7 +110,8 @@ class NameRule:
     role: Role | None
     split: Split | None = None
     transposed: bool = False
-    indices: int = 0  # that a name must have: the layer's comes first, the expert's second
+    indices: int = 0  # that a name must have: the layer's comes first, the expert's second if it has one
+    encoder: bool = False  # of the stack of layers that comes before the main one
     has_layer: bool = False
     has_expert: bool = False
     priority: int = 0  # of two names of one role the lower is taken
@@ -159,9 +178,9 @@ class Architecture:
     exclusions: tuple[Exclusion, ...]
     special: int  # how much the file says; of two files that fit equally well the plainer one is taken
 
-    def rule(self, key: str) -> NameRule | None:
+    def rule(self, key: NameKey) -> NameRule | None:
         """Look a key up."""
-        return self.rules.get(key)
+        return self.rules.get(key[0]) or self.rules.get(key[1])
 
     def exclusion(self, key: str) -> Exclusion | None:
         """Return the first exclusion that a name or key falls under."""

@@ -62,7 +62,7 @@ def signs_undone(pair: SamplePair, tests: Iterable[EvidenceTest]) -> SamplePair:
 def sign_axis(role: Role, probes: Sequence[Probe], ordered: Mapping[Axis, Text]) -> int | None:
     """Return the axis of a role (0 rows, 1 columns) whose units may change their signs in both models; None if there is none."""
     # Columns first, as every slice holds all of them, while rows are a sample.
-    if role.info.kind != "matrix" or role.info.axes.count(Axis.RESIDUAL) > 1 or role is Role.POSITION_EMBEDDING:
+    if role.info.kind != "matrix" or role.info.axes.count(Axis.RESIDUAL) > 1 or role.info.axes[0] is Axis.POSITION:
         return None
     for position in (1, 0):
         axis = role.info.axes[position]

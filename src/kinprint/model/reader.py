@@ -97,6 +97,8 @@ class _RoleSlice:
         """Return the stored values, out × in, unchanged."""
         if self.flat:
             return values
+        if values.ndim > len(self.part.shape):  # a convolution: taps and input channels are one axis
+            values = values.reshape(len(values), -1)
         if self.part.transposed:
             kept = self.part.rows or ((0, values.shape[1]),)
             values = np.concatenate([values[:, start:stop] for start, stop in kept], axis=1).T

@@ -1,0 +1,90 @@
+"""Every model type of transformers that could be built small: all its tensors have the roles that were proven by reordering it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kinprint.arch import Axis, Naming, Role, architectures, name_tensors, residual_width
+from kinprint.arch.exchangeable import permuted_axis
+from support.families import FAMILIES
+from support.surveyed import SURVEYED
+
+
+def named(kind: str) -> Naming:
+    return name_tensors(SURVEYED[kind].config, SURVEYED[kind].shapes)
+
+
+def found_roles(naming: Naming) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {item.name: set() for item in naming.excluded}
+    for tensor in naming.tensors:
+        found.setdefault(tensor.name.partition("[")[0], set()).add(tensor.role.value)
+    return found
+
+
+@pytest.mark.parametrize("kind", SURVEYED)
+def test_all_tensors_have_their_roles(kind: str) -> None:
+    naming = named(kind)
+    assert (naming.architecture, naming.guessed, naming.unmapped) == (SURVEYED[kind].file, False, ())
+    assert found_roles(naming) == SURVEYED[kind].roles
+
+
+@pytest.mark.parametrize("kind", SURVEYED)
+def test_residual_axes_have_one_width(kind: str) -> None:
+    """A role given to the wrong tensor shows here: its axes do not fit (narrow embeddings have a width of their own)."""
+    naming = named(kind)
+    ends = {Role.EMBEDDING_PROJECTION: 1, Role.HEAD_PROJECTION: 0}
+    narrow = {t.shape[ends[t.role]] for t in naming.tensors if t.role in ends}
+    widths = {
+        s for t in naming.tensors for s, axis in zip(t.shape, t.role.info.axes, strict=True) if axis is Axis.RESIDUAL
+    }
+    assert widths - narrow == {residual_width(naming)} - narrow
+
+
+def test_every_file_was_tried() -> None:
+    assert {family.file for family in FAMILIES} | {each.file for each in SURVEYED.values()} == set(architectures())
+
+
+def test_an_encoder_decoder_counts_its_layers_through() -> None:
+    naming = named("t5")
+    queries = {t.layer: t.name for t in naming.tensors if t.role is Role.ATTN_Q}
+    assert sorted(queries) == list(range(6))
+    assert queries[0].startswith("encoder.block.0.")
+    assert queries[3].startswith("decoder.block.0.")
+    assert {t.layer for t in naming.tensors if t.role is Role.CROSS_Q} == {3, 4, 5}
+    assert naming.layers == 6
+    assert "the encoder's 3 layers are counted first: layer 3 is the decoder's first" in naming.notes
+
+
+def test_an_encoder_alone_counts_from_nothing() -> None:
+    shapes = {name: shape for name, shape in SURVEYED["t5"].shapes.items() if not name.startswith("decoder.")}
+    naming = name_tensors(SURVEYED["t5"].config, shapes)
+    assert {t.layer for t in naming.tensors if t.role is Role.ATTN_Q} == {0, 1, 2}
+
+
+def test_embeddings_stored_twice_count_once() -> None:
+    shapes = {**SURVEYED["bart"].shapes, "model.encoder.embed_tokens.weight": (192, 64)}
+    naming = name_tensors(SURVEYED["bart"].config, shapes)
+    assert [t.name for t in naming.tensors if t.role is Role.EMBEDDING] == ["model.shared.weight"]
+    assert [item.name for item in naming.excluded if "same role" in item.reason] == [
+        "model.encoder.embed_tokens.weight"
+    ]
+
+
+def test_norms_follow_what_they_do_not_what_they_are_called() -> None:
+    after, before = (
+        {t.role for t in named(kind).tensors if t.name.startswith("model.encoder.layers.0.self_attn_layer_norm")}
+        for kind in ("bart", "mbart")
+    )
+    assert after == {Role.ATTENTION_OUTPUT_NORM, Role.ATTENTION_OUTPUT_NORM_BIAS}
+    assert before == {Role.INPUT_NORM, Role.INPUT_NORM_BIAS}
+
+
+@pytest.mark.parametrize("role", [role for role in Role if role.value.startswith("mixer_")])
+def test_channels_states_and_taps_of_mixers_are_never_permuted(role: Role) -> None:
+    position, _ = permuted_axis(role, {})
+    assert position is None or role.info.axes[position] is Axis.RESIDUAL
+
+
+def test_a_convolution_has_two_axes() -> None:
+    (taps,) = {t.shape for t in named("mamba").tensors if t.role is Role.MIXER_CONV}
+    assert SURVEYED["mamba"].shapes["backbone.layers.0.mixer.conv1d.weight"] == (taps[0], 1, taps[1])

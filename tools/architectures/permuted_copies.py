@@ -1,0 +1,127 @@
+"""Reorder a saved model along the axes that kinprint's roles call exchangeable.
+
+If the model still computes what it did, every such axis is what the role says: a wrongly paired axis breaks the function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kinprint.arch import Axis, Naming, Role, RoleTensor
+
+Arrays = dict[str, np.ndarray]
+LATENTS = {
+    "attn_q_a": "q",
+    "q_a_norm": "q",
+    "attn_q_b": "q",
+    "attn_q_a_bias": "q",
+    "kv_a_norm": "kv",
+    "attn_kv_b": "kv",
+}
+HEADS = ("attn_q", "attn_k", "attn_v", "attn_o")
+
+
+def stored_view(arrays: Arrays, tensor: RoleTensor) -> np.ndarray:
+    """Return a tensor out × in: a view or, of a fused tensor, a copy."""
+    name, _, number = tensor.name.partition("[")
+    whole = arrays[tensor.name] if tensor.name in arrays else arrays[name][int(number[:-1])]
+    if tensor.rows is not None:
+        whole = np.concatenate([np.take(whole, range(*run), axis=tensor.axis) for run in tensor.rows], axis=tensor.axis)
+    return whole.T if tensor.transposed else whole
+
+
+def put_back(arrays: Arrays, tensor: RoleTensor, values: np.ndarray) -> None:
+    """Store a tensor that was changed."""
+    name, _, number = tensor.name.partition("[")
+    whole = arrays[tensor.name] if tensor.name in arrays else arrays[name][int(number[:-1])]
+    values = values.T if tensor.transposed else values
+    if tensor.rows is None:
+        whole[...] = values.reshape(whole.shape)
+        return
+    at = 0
+    for start, stop in tensor.rows:
+        where = [slice(None)] * whole.ndim
+        where[tensor.axis] = slice(start, stop)
+        whole[tuple(where)] = np.take(values, range(at, at + stop - start), axis=tensor.axis)
+        at += stop - start
+
+
+class Orders:
+    """One permutation for each axis that has units of its own, drawn when first asked for."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._drawn: dict[object, np.ndarray] = {}
+
+    def of(self, name: object, count: int) -> np.ndarray:
+        if (name, count) not in self._drawn:
+            self._drawn[name, count] = self._rng.permutation(count)
+        return self._drawn[name, count]
+
+
+def units(tensor: RoleTensor, axis: Axis) -> object | None:
+    """Name the units that run along an axis of a tensor; None for those whose order has a meaning."""
+    role = tensor.role.value
+    if axis is Axis.RESIDUAL:
+        return "residual"
+    if axis is Axis.NEURON:
+        return role.split("_")[0], tensor.layer, tensor.expert
+    if axis is Axis.LATENT and "_projection" in role:
+        return "residual"  # of narrow embeddings
+    if axis is Axis.LATENT:
+        return "latent", LATENTS.get(role.removesuffix("_bias"), role.removesuffix("_bias")), tensor.layer
+    return None
+
+
+def reordered(arrays: Arrays, naming: Naming, ordered: dict[Axis, Any], kv_heads: int | None, seed: int) -> Arrays:
+    """Return a copy with residual dimensions, neurons, latent channels, experts and, if their number is known, heads reordered."""
+    orders = Orders(seed)
+    found = {name: np.array(values) for name, values in arrays.items()}
+    experts = {t.layer: 1 + max(x.expert for x in naming.tensors if x.layer == t.layer and x.expert is not None)
+               for t in naming.tensors if t.expert is not None}  # fmt: skip
+    keys = {tensor.key: tensor for tensor in naming.tensors}
+    for tensor in naming.tensors:
+        source = tensor
+        if tensor.expert is not None and Axis.EXPERT not in ordered:
+            expert = int(orders.of(("experts", tensor.layer), experts[tensor.layer])[tensor.expert])
+            source = keys.get((tensor.role, tensor.layer, expert), tensor)
+        values = stored_view(arrays, source)
+        for position, axis in enumerate(tensor.role.info.axes):
+            if axis in ordered:
+                continue
+            count = values.shape[position]
+            name = units(source, axis)
+            if axis is Axis.EXPERT and count == experts.get(tensor.layer):
+                name = "experts", tensor.layer
+            if name is not None:
+                values = np.take(values, orders.of(name, count), axis=position)
+        values = _latent_keys(values, source, keys, orders)
+        put_back(found, tensor, _heads(values, tensor, kv_heads, orders.of))
+    return found
+
+
+def _latent_keys(values: np.ndarray, tensor: RoleTensor, keys: Any, orders: Orders) -> np.ndarray:
+    """Reorder the latent rows of kv_a, which rotary rows follow."""
+    norm = keys.get((Role.KV_A_NORM, tensor.layer, None))
+    if tensor.role is not Role.ATTN_KV_A or norm is None:
+        return values
+    count = norm.shape[0]
+    order = orders.of(("latent", "kv", tensor.layer), count)
+    return np.concatenate([values[:count][order], values[count:]])
+
+
+def _heads(
+    values: np.ndarray, tensor: RoleTensor, groups: int | None, order: Callable[[object, int], np.ndarray]
+) -> np.ndarray:
+    """Reorder key-value heads, each with the query heads that use it."""
+    role = tensor.role.value.removesuffix("_bias")
+    if not groups or role not in HEADS or tensor.role is Role.ATTN_O_BIAS:
+        return values
+    position = 1 if role == "attn_o" else 0
+    if values.shape[position] % groups:
+        return values
+    blocks = np.arange(values.shape[position]).reshape(groups, -1)
+    return np.take(values, blocks[order(("heads", tensor.layer), groups)].ravel(), axis=position)
