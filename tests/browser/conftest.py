@@ -17,7 +17,7 @@ from kinprint.comparison.pipeline import compare
 from kinprint.results.options import Options
 from kinprint.sources.settings import Settings
 from support.places import ROOT
-from support.reports import empty_report, hostile_model, hostile_report, wide_report
+from support.reports import empty_report, hostile_model, hostile_report, untestable_report, wide_report
 
 AXE = ROOT / "tools" / "browser" / "node_modules" / "axe-core" / "axe.min.js"
 FLAGS = (
@@ -125,6 +125,13 @@ def _watch(context: Any, path: Path) -> Visit:
     return visit
 
 
+_UNFOLD = """async () => {
+  while (document.getElementById("kinprint-data") && document.documentElement.className !== "js")
+    await new Promise((done) => setTimeout(done, 5));
+  document.querySelectorAll("details.part").forEach((each) => { each.open = true; });
+}"""
+
+
 @pytest.fixture
 def watch(browser):
     """Open a file in a context of its own; what the page does is recorded, not judged."""
@@ -144,11 +151,13 @@ def watch(browser):
 
 @pytest.fixture
 def visit(watch, written):
-    """Open the page of one of `reports`; at the end of the test it must have been quiet."""
+    """Open the page of one of `reports`, and its parts unless told otherwise; at the end of the test it must have been quiet."""
     visits: list[Visit] = []
 
-    def open_it(name: str, lang: str = "en", **options: Any) -> Visit:
+    def open_it(name: str, lang: str = "en", *, unfold: bool = True, **options: Any) -> Visit:
         visits.append(watch(written(name, lang), **options))
+        if unfold and options.get("java_script_enabled", True):
+            visits[-1].page.evaluate(_UNFOLD)  # when the scripts have their data
         return visits[-1]
 
     yield open_it
@@ -175,6 +184,7 @@ def reports(tmp_path_factory):
         "derived": lambda: demo("finetune"),
         "grown": lambda: demo("grown", metrics=FEW),
         "no_evidence": lambda: demo("unrelated", metrics=FEW),
+        "untestable": lambda: untestable_report(tmp_path_factory.mktemp("untestable")),
         "empty": lambda: empty_report(tmp_path_factory.mktemp("empty")),
         "hostile model": hostile,
         "hostile": lambda: hostile_report(find("derived")),

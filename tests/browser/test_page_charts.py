@@ -1,8 +1,7 @@
-"""The chart by layer and the heatmaps: what they say is what the report says, by mouse and by keyboard."""
+"""The map of roles and the layer grids: what they say is what the report says, by mouse and by keyboard."""
 
 import math
 import re
-from itertools import pairwise
 
 import pytest
 
@@ -147,7 +146,7 @@ def test_the_layer_map_can_be_laid_over(visit):
 
 def test_a_finger_shows_values_too(visit):
     page = visit("derived", width=360, height=740, has_touch=True, is_mobile=True).page
-    for target, said in (("#heat-pearson", "#heat-value"), ("#chart svg circle:not(.cursor)", "#chart-value")):
+    for target, said in (("#heat-pearson", "#heat-value"), ("#role-cells", "#role-value")):
         mark = page.locator(target).first
         mark.scroll_into_view_if_needed()
         box = mark.bounding_box()
@@ -166,126 +165,43 @@ def test_unlike_numbers_of_layers_make_a_heatmap_that_is_not_square(visit, repor
     assert figures(page.locator("#heat-value").inner_text())[:2] == [grid.layers_a[-1], grid.layers_b[-1]]
 
 
-# -- chart by layer ----------------------------------------------------------------------------------------------------------
+# -- map of roles ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("metric", ["pearson", "cosine"])
-def test_hovering_the_chart_shows_the_reports_numbers(derived, metric):
+def test_the_map_of_roles_says_the_reports_numbers(derived):
     page, report = derived
-    page.locator("#chart-metric").select_option(label=metric)
-    seen = sweep(page, "#chart", steps=18)
-    assert len(seen) > 8
-    for text in seen:
+    seen = sweep(page, "#role-cells", steps=18)
+    assert len(seen) > 20
+    box = page.locator("#role-cells")
+    box.focus()
+    said = []
+    for key in ("Home", "ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "End"):
+        page.keyboard.press(key)
+        said.append(page.locator("#role-value").inner_text())
+    assert len(set(said)) == 6
+    for text in [*seen, *said]:
         role = next(item.role for item in report.summary if re.search(rf"\b{item.role}\b", text))
+        if not figures(text):
+            assert "nothing was compared here" in text
+            continue
         layer = next((item for item in range(4) if re.search(rf"\blayer {item}\b", text)), None)
-        found = measured(report, role, layer, metric)
+        found = measured(report, role, layer, "pearson")
         assert shown_in(found.value, text), text
-        assert shown_in(found.null.mean, text), text
         assert shown_in(found.null.z, text), text
 
 
-def test_arrow_keys_move_through_the_chart(derived):
+def test_the_legend_shows_its_cells_alone(derived):
     page, _ = derived
-    page.locator("#chart").focus()
-    said = []
-    for key in ("Home", "ArrowRight", "ArrowRight", "ArrowLeft", "ArrowDown", "End"):
-        page.keyboard.press(key)
-        said.append(page.locator("#chart-value").inner_text())
-    assert len(set(said)) == 5
-    assert said[1] == said[3]
-    assert all(figures(text) for text in said)
-
-
-def test_zoom_narrows_the_layers_and_comes_back(visit):
-    page = visit("wide").page
-
-    def layers():
-        return [int(page.locator(name).input_value()) for name in ("#layer-first", "#layer-last")]
-
-    assert layers() == [0, 47]
-    page.locator("#zoom-in").click()
-    first, last = layers()
-    assert 0 < first < last < 47
-    assert last - first == pytest.approx(23, abs=2)
-    page.locator("#zoom-out").click()
-    assert layers()[1] - layers()[0] > last - first
-    page.locator("#zoom-reset").click()
-    assert layers() == [0, 47]
-    page.locator("#chart").focus()
-    page.keyboard.press("+")
-    assert layers() == [first, last]
-    page.keyboard.press("0")
-    assert layers() == [0, 47]
-
-
-def test_dragging_over_the_chart_zooms(visit):
-    page = visit("wide").page
-    chart = page.locator("#chart")
-    chart.scroll_into_view_if_needed()
-    box = chart.bounding_box()
-    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + box["height"] / 2)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + box["height"] / 2, steps=5)
-    page.mouse.up()
-    first, last = (int(page.locator(name).input_value()) for name in ("#layer-first", "#layer-last"))
-    assert 10 < first < last < 35
-
-
-def test_filters_thin_out_the_chart(derived):
-    page, report = derived
-    marks = page.locator("#chart svg circle, #chart svg rect, #chart svg path")
-    before = marks.count()
-    legend = page.locator("#chart-legend li")
-    assert legend.count() == len(report.summary)
-    page.locator("#role-chooser summary").click()
-    page.locator("#roles-none").click()
-    assert legend.count() == 0
-    page.locator("#role-boxes label", has_text="attn_q").locator("input").check()
-    assert legend.all_inner_texts() == ["attn_q"]
-    assert 0 < marks.count() < before
-    page.locator("#roles-all").click()
-    assert marks.count() == before
-
-
-def test_no_two_roles_look_alike(derived):
-    page, report = derived
-    looks = page.locator("#chart-legend li svg > *").evaluate_all(_LOOKS)
-    assert len(looks) == len(report.summary) == len({tuple(look) for look in looks})
-    assert len({(look[0], look[2]) for look in looks}) == len(looks)  # without colours, too
-
-
-_LOOKS = """(all) => all.map((mark) => {
-  const style = getComputedStyle(mark);
-  const paper = getComputedStyle(document.documentElement).getPropertyValue("--paper").trim();
-  const hollow = mark.getAttribute("fill") === "var(--paper)";
-  return [mark.tagName + (mark.getAttribute("d") || ""), hollow ? style.stroke : style.fill, hollow, paper];
-})"""
-
-
-def labels(page, selector):
-    """Return left and right edges of the texts that are shown, from left to right."""
-    found = page.locator(selector).evaluate_all(
-        "(all) => all.map((e) => e.getBoundingClientRect()).filter((b) => b.width).map((b) => [b.left, b.right])"
-    )
-    return sorted(found)
-
-
-@pytest.mark.parametrize("lang", ["en", "ko"])
-@pytest.mark.parametrize("width", [320, 1280, *(pytest.param(w, marks=pytest.mark.nightly) for w in (360, 720, 1030))])
-@pytest.mark.parametrize("name", ["derived", "no_evidence", "wide"])
-def test_ticks_of_the_picture_do_not_touch(visit, name, width, lang):
-    found = labels(visit(name, lang, width=width).page, ".picture .axis .tick-text")
-    assert len(found) >= 2
-    assert all(right + 4 <= left for (_, right), (left, _) in pairwise(found)), found
-
-
-def test_quantities_change_the_axis(derived):
-    page, _ = derived
-    seen = set()
-    for quantity in ("z", "value", "p"):
-        page.locator("#chart-quantity").select_option(quantity)
-        seen.add(page.locator("#chart svg").evaluate("(svg) => svg.textContent"))
-    assert len(seen) == 3
+    entries = page.locator("#role-legend button")
+    bins = page.locator("#role-cells .bin")
+    assert entries.count() == bins.count() >= 2
+    fills = bins.evaluate_all("(all) => all.map((path) => getComputedStyle(path).fill)")
+    assert len(set(fills)) == len(fills)  # no two look alike
+    faded = page.locator("#role-cells .bin.faded")
+    for place, pressed in ((0, 1), (1, 2), (0, 1), (1, 0)):  # one alone, two, the other, and all again
+        entries.nth(place).click()
+        assert page.locator("#role-legend [aria-pressed=true]").count() == pressed
+        assert faded.count() == (bins.count() - pressed if pressed else 0)
 
 
 def test_the_identity_is_worked_live(derived):

@@ -67,11 +67,11 @@ def test_hovering_and_searching_among_them_stays_inert(visit):
     found = visit("hostile throughout")
     page = found.page
     page.locator("#rows-search").fill("<script>")
-    for box in (page.locator("#chart").bounding_box(), page.locator("#rows").bounding_box()):
+    for box in (page.locator("#role-cells").bounding_box(), page.locator("#rows").bounding_box()):
         for step in range(12):
             page.mouse.move(box["x"] + box["width"] * step / 12, box["y"] + min(box["height"], 300) / 2)
     page.locator("#rows thead button").nth(0).click()
-    assert page.locator("#tip *, #chart-value img, #chart-value script").locator("script, img, svg, a").count() == 0
+    assert page.locator("#tip *, #role-value img, #role-value script").locator("script, img, svg, a").count() == 0
     assert found.problems == []
 
 

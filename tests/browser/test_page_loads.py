@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,17 @@ from kinprint.results.report import Report
 from support.places import GOLDEN_REPORTS
 
 GOLDEN = GOLDEN_REPORTS
-REPORTS = ("derived", "grown", "no_evidence", "empty", "hostile", "hostile model", "hostile throughout", "wide")
+REPORTS = (
+    "derived",
+    "untestable",
+    "grown",
+    "no_evidence",
+    "empty",
+    "hostile",
+    "hostile model",
+    "hostile throughout",
+    "wide",
+)
 WIDTHS = (320, 360, 768, 1280)
 RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
@@ -19,11 +30,37 @@ RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 @pytest.mark.parametrize("lang", ["en", "ko"])
 @pytest.mark.parametrize("name", REPORTS)
 def test_it_opens_without_an_error_or_a_request(visit, reports, name, lang):
-    page = visit(name, lang).page
+    page = visit(name, lang, unfold=False, height=800).page
     assert page.locator("html").get_attribute("lang") == lang
     assert page.locator("h1").count() == 1
     assert page.locator("#verdict .sentence").inner_text().strip()
+    # the summary fits a laptop and a phone: verdict, reasons, picture, limits, who made it
+    if not name.startswith("hostile"):
+        shown = ["h1", ".sentence", ".reasons", ".facts"] + ["#picture"] * (name not in ("empty", "untestable"))
+        for width, height in ((1280, 800), (390, 844)):
+            page.set_viewport_size({"width": width, "height": height})
+            places = {part: page.locator(f"#verdict {part}").bounding_box() for part in shown}
+            low = {part: box["y"] + box["height"] for part, box in places.items()}
+            assert {part: end for part, end in low.items() if end > height} == {}, width
+            assert page.locator("details[open]").count() == 0
     page.wait_for_timeout(100)  # the fixture asserts silence at the end: leave late work its time
+
+
+@pytest.mark.parametrize("name", ["derived", "untestable", "wide"])
+def test_one_file_speaks_both_languages_and_saves_the_report(visit, reports, written, name):
+    page = visit(name).page
+    english, korean = page.locator("body").inner_text(), visit(name, "ko").page.locator("body").inner_text()
+    button = page.locator("#language")
+    assert (button.inner_text(), button.get_attribute("lang")) == ("한국어", "ko")
+    button.click()
+    assert page.locator("html").get_attribute("lang") == "ko"
+    assert page.locator("body").inner_text() == korean
+    button.click()
+    assert page.locator("body").inner_text() == english
+    with page.expect_download() as saved:
+        page.locator("#save").click()
+    assert Path(saved.value.path()).read_bytes() == reports(name).to_json()
+    assert saved.value.suggested_filename == "report.json"
 
 
 def test_two_models_of_48_layers_fit_in_3_megabytes(written, reports):
@@ -57,7 +94,7 @@ def test_a_report_of_an_earlier_version_opens(watch, tmp_path):
     path.write_bytes(page_html(Report.from_json((GOLDEN / "report_v1.json").read_bytes())))
     found = watch(path)
     assert found.page.locator("#role-table tbody tr").count() == 2
-    assert len(found.page.locator("#heatmap").inner_text().splitlines()) > 1  # says that it has none
+    assert found.page.locator("#heatmap").count() == 0
     assert found.problems == []
 
 
@@ -88,7 +125,7 @@ def test_korean_is_korean(visit):
     text = page.locator("main").inner_text()
     hangul = len(re.findall("[가-힣]", text))
     assert hangul > 1000
-    for selector in ("h1", "#verdict .sentence", "#untested-title", "#reading-title", "nav"):
+    for selector in ("h1", "#verdict .sentence", "#untested h2", "#reading h2", "#verdict .facts"):
         assert re.search("[가-힣]{2}", page.locator(selector).inner_text()), selector
     # what is not translated says so, for those who hear the page
     english = page.locator("main [lang=en]").all_inner_texts()
@@ -130,11 +167,14 @@ def test_it_reads_without_scripts(visit, reports, lang):
     if lang == "en":
         raised = re.sub(r"10\^(-?\d+)", lambda power: "10" + power[1].translate(RAISED), report.verdict.sentence)
         assert page.locator("#verdict .sentence").inner_text() in (report.verdict.sentence, raised)
+    for part in page.locator("details.part > summary").all():
+        part.click()  # parts open without scripts
     rows = page.locator("#role-table tbody tr")
     assert rows.count() == len(report.summary)
     assert [row.split()[0] for row in rows.all_inner_texts()] == [item.role for item in report.summary]
     assert page.locator("#untested").inner_text().count("\n") > 3
-    assert page.locator("#picture svg.track").first.is_visible()
+    assert page.locator("#picture svg").first.is_visible()
+    assert page.locator("#role-cells path").first.is_visible()
     assert page.locator("#command").is_visible()
     # what needs scripts is not there to be tried in vain, and the page says so
     assert [each.is_visible() for each in page.locator(".needs-js").all()] == [False] * page.locator(
@@ -143,36 +183,27 @@ def test_it_reads_without_scripts(visit, reports, lang):
     assert all(each.is_visible() for each in page.locator(".without-js").all())
 
 
-@pytest.mark.parametrize("name", ["derived", "empty"])
-def test_on_paper_everything_is_open_and_nothing_asks_to_be_pressed(visit, name):
-    page = visit(name).page
+@pytest.mark.parametrize(("name", "scheme"), [("derived", "light"), ("no_evidence", "dark"), ("untestable", "light")])
+def test_on_paper_it_has_two_pages_and_what_was_opened(visit, name, scheme):
+    page = visit(name, color_scheme=scheme, unfold=False).page
+    assert pages(page) <= 2
     page.emulate_media(media="print")
-    page.evaluate(_TWO_FRAMES)  # pages hear of another medium when they are next drawn
-    assert page.locator("details").count() >= 1
-    hidden = page.evaluate(_HIDDEN_IN_DETAILS)
-    assert hidden == []
-    for selector in (
-        "nav",
-        "button:not(.sort)",
-        "select",
-        "input",
-    ):  # those that sort are the headings of their columns
+    for selector in ("button:not(.sort)", "select", "input"):  # those that sort are the headings of their columns
         assert [each for each in page.locator(selector).all() if each.is_visible()] == [], selector
-    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert background in ("rgb(255, 255, 255)", "rgba(0, 0, 0, 0)")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") in (
+        "rgb(255, 255, 255)",
+        "rgba(0, 0, 0, 0)",
+    )
+    assert page.locator(".foot code").is_visible()
+    assert not page.locator("#untested .lines").first.is_visible()
+    page.emulate_media(media="screen")
+    page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    page.emulate_media(media="print")
+    assert page.locator("#untested .lines").first.is_visible()
+    assert pages(page) > 2
 
 
-_TWO_FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-_HIDDEN_IN_DETAILS = """() => [...document.querySelectorAll("details")]
-  .filter((each) => !each.closest(".needs-js"))
-  .flatMap((each) => [...each.children].filter((child) => child.tagName !== "SUMMARY"))
-  .filter((child) => !child.checkVisibility({contentVisibilityAuto: true, visibilityProperty: true}) || !child.offsetHeight)
-  .map((child) => child.outerHTML.slice(0, 120))"""
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_prints_to_pdf(visit, scheme):
-    raw = visit("derived", color_scheme=scheme).page.pdf(format="A4", print_background=True)
+def pages(page):
+    raw = page.pdf(format="A4", print_background=True)
     assert raw.startswith(b"%PDF-")
-    pages = len(re.findall(rb"/Type\s*/Page\b", raw))
-    assert 1 < pages < 60
+    return len(re.findall(rb"/Type\s*/Page\b", raw))

@@ -33,9 +33,15 @@ def test_nothing_overflows(opened, overflow, width):
     assert overflow(opened(HOSTILE[-3:], width=width)) == (0, [])
 
 
-def test_a_phone_shows_all_columns_of_a_small_matrix(opened):
+def test_a_phone_shows_all_columns_of_a_small_matrix_and_the_whole_tree(opened, overflow):
     page = opened(width=360)
     assert page.locator("#matrix .scroll").evaluate("(box) => box.scrollWidth - box.clientWidth") == 0
+    assert page.locator("#tree .scroll, #tree svg").count() == 0
+    assert overflow(page) == (0, [])
+    assert page.locator("#matrix .cell-derived").first.inner_text() == "derived"
+    page.locator("#language").click()
+    assert page.locator("html").get_attribute("lang") == "ko"
+    assert page.locator("#matrix .cell-derived").first.inner_text() == "파생"
 
 
 def test_a_cell_leads_to_its_pair_and_columns_sort(opened):
@@ -55,4 +61,5 @@ def test_hostile_names_are_inert(opened):
     page = opened(HOSTILE[:3])
     assert page.locator("script").count() == 2
     assert page.locator("img").count() == 0
+    page.locator("#data summary").click()
     assert "<script>alert(1)</script>" in page.locator("#data").inner_text()

@@ -231,6 +231,14 @@ def empty_report(folder: Path | None = None) -> Report:
     return compare(str(folder / "only-a-norm"), str(folder / "only-convolutions"), Options(), settings=Settings())
 
 
+def untestable_report(folder: Path) -> Report:
+    """Return the report of two models of unlike widths, without a token in common."""
+    for name, width, token in (("narrow", 32, "the"), ("broad", 64, "le")):
+        weights = _llama(2, width, np.random.default_rng(width))
+        write_checkpoint(folder / name, weights, _config(2, width), dtype="BF16", tokenizer=_tokenizer({token: 0}))
+    return compare(str(folder / "narrow"), str(folder / "broad"), Options(), settings=Settings())
+
+
 # -- all pairs of several models -----------------------------------------------------------------------------------------
 
 

@@ -6,11 +6,11 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from kinprint._util.plain import short_names
 from kinprint.errors import BadSelection, BadSetting
 from kinprint.results.tree import FamilyTree
 from kinprint.sources.session import Session
 from kinprint.tree import build_tree
-from kinprint.tree.driver import short_names
 from support.hub import HubServer
 
 

@@ -20,3 +20,14 @@ def ranges(numbers: Sequence[int]) -> str:
         else:
             runs.append([item, item])
     return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in runs)
+
+
+def short_names(labels: Sequence[str]) -> list[str]:
+    """Return the last part of each label, or as many parts as it takes to tell them apart."""
+    parts = [[piece for piece in label.rstrip("/").split("/") if piece not in ("", ".")] or [label] for label in labels]
+    names = []
+    for label, own in zip(labels, parts, strict=True):
+        sizes = range(1, len(own) + 1)
+        size = next((n for n in sizes if sum(own[-n:] == other[-n:] for other in parts) == 1), None)
+        names.append(label if size is None else "/".join(own[-size:]))
+    return names

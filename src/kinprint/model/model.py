@@ -20,7 +20,7 @@ from kinprint.model.reader import ModelPlan, Sample, Want, plan_wants, read_toge
 from kinprint.model.tokens import TOKENIZER_FILE, vocabulary
 from kinprint.refs import path_text
 from kinprint.results.measurements import Skipped
-from kinprint.results.models import FileSummary, ModelSummary
+from kinprint.results.models import SYNTHETIC, FileSummary, ModelSummary
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.text import Text
@@ -163,7 +163,7 @@ class Model:
             stored_bytes=stored.nbytes(),
             unmapped=self.naming.unmapped,
             excluded=tuple(Skipped(Text("stored tensors"), count, reason) for reason, count in reasons.items()),
-            notes=(*self.checkpoint.notes, *self.naming.notes),
+            notes=(*self.checkpoint.notes, *self.naming.notes, *[SYNTHETIC] * (self.config.get("synthetic") is True)),
             files=tuple(FileSummary(file.name, file.size, file.identity) for file in self.checkpoint.files),
         )
 

@@ -55,6 +55,9 @@ class FileSummary:
     identity: str
 
 
+SYNTHETIC = Text("its config says that these weights are synthetic: not those of a trained model")
+
+
 @dataclass(frozen=True)
 class ModelSummary:
     """One of the compared models."""
@@ -76,3 +79,8 @@ class ModelSummary:
     excluded: tuple[Skipped, ...]
     notes: tuple[Text, ...]
     files: tuple[FileSummary, ...]
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether the model's config says that its weights are synthetic."""
+        return SYNTHETIC in self.notes

@@ -106,6 +106,7 @@ class Options:
     thorough : Read on, within the budget, where no further byte can change class or kind.
     methods : Fingerprint methods to run as well, by name; ``"all"`` for every one.
     files, bases : Weight files to read in models that have them; models that adapters belong to.
+    label_a, label_b : Names of the models in reports, instead of where they were found.
     null : File of an empirical null; None for the one that ships.
     """
 
@@ -154,6 +155,12 @@ class Options:
         "base",
         "The model that a LoRA adapter among those named belongs to, instead of the one it declares.",
         later=True,
+    )
+    label_a: str | None = option(
+        None, "label-a", TEXT, "Name of the first model in reports.", metavar="NAME", pair_only=True, later=True
+    )
+    label_b: str | None = option(
+        None, "label-b", TEXT, "Name of the second model in reports.", metavar="NAME", pair_only=True, later=True
     )
     null: str | None = option(
         None, "null", TEXT, "Empirical null made by kinprint calibrate.", metavar="FILE", pair_only=True, later=True

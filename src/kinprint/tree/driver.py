@@ -9,6 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from kinprint._util.plain import short_names
 from kinprint._util.progress import Progress, quiet
 from kinprint._util.sizes import format_size
 from kinprint.comparison.pipeline import compare
@@ -136,17 +137,6 @@ def _pinned(reference: str, model: Model, session: Session) -> str:
     if ref.kind != "hub" or commit is None or ref.file is not None:
         return reference
     return f"hf://{ref.repo}@{commit}"
-
-
-def short_names(labels: Sequence[str]) -> list[str]:
-    """Return the last part of each label, or as many parts as it takes to tell them apart."""
-    parts = [[piece for piece in label.rstrip("/").split("/") if piece not in ("", ".")] or [label] for label in labels]
-    names = []
-    for label, own in zip(labels, parts, strict=True):
-        sizes = range(1, len(own) + 1)
-        size = next((n for n in sizes if sum(own[-n:] == other[-n:] for other in parts) == 1), None)
-        names.append(label if size is None else "/".join(own[-size:]))
-    return names
 
 
 def _compare_all(

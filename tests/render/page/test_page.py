@@ -4,8 +4,9 @@ import base64
 import hashlib
 import json
 import re
-from array import array
+import zlib
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from importlib.resources import files
 from itertools import pairwise
@@ -13,19 +14,20 @@ from pathlib import Path
 
 import pytest
 
+from kinprint._util.numeric import median
 from kinprint._util.plain import ranges
 from kinprint.errors import BadSetting
 from kinprint.render.page import page_html
-from kinprint.render.page.evidence_chart import BAND, Axis, evidence_chart
+from kinprint.render.page.both_languages import differences
 from kinprint.render.page.markup import PageWords, middle_cut, powers
-from kinprint.render.page.payload import embedded
+from kinprint.render.page.role_map import closeness, role_map
 from kinprint.render.texts.words import power_of_ten
 from kinprint.results.findings import CLASSES, ControlFinding
 from kinprint.results.measurements import NOT_COMPARABLE
 from kinprint.results.report import Report
 from kinprint.text import Text
 from support.places import GOLDEN_REPORTS
-from support.reports import HOSTILE, hostile_report
+from support.reports import hostile_report
 
 GOLDEN = GOLDEN_REPORTS
 ASSETS = files("kinprint.render.page").joinpath("assets")
@@ -85,10 +87,12 @@ def html(report: Report) -> bytes:
     return page_html(report)
 
 
-def payload(raw: bytes) -> dict:
-    found = re.search(rb'<script type="application/json" id="kinprint-data">(.*?)</script>', raw, re.DOTALL)
+def payload(raw: bytes) -> tuple[dict, bytes]:
+    """Return what scripts show, and the report's JSON that is saved."""
+    found = re.search(rb'<script type="text/plain" id="kinprint-data">([A-Za-z0-9+/=]*)</script>', raw)
     assert found
-    return json.loads(found[1])
+    head, _, report = zlib.decompress(base64.b64decode(found[1])).partition(b"\n")
+    return json.loads(head), report
 
 
 # -- one file, and nothing else --------------------------------------------------------------------------------------------
@@ -186,7 +190,7 @@ def test_every_class_of_verdict_has_its_words(report: Report, class_: str) -> No
     assert report.verdict is not None
     found = Page(page_html(replace(report, verdict=replace(report.verdict, class_=class_, kind=None))))
     voice = PageWords("en")
-    assert voice.say(f"class.{class_}") in found.text
+    assert voice.say(f"class.{class_}").capitalize() in found.text
     assert voice.say(f"claim.{class_}") in found.text
 
 
@@ -198,11 +202,38 @@ def test_a_failed_control_stands_before_the_verdict(report: Report) -> None:
     assert 0 < raw.index(warning) < raw.index('id="verdict-title"')
 
 
-def test_an_older_report_says_what_it_lacks(old: Report) -> None:
+PARTS = (
+    "role-map",
+    "tests",
+    "roles",
+    "measured",
+    "heatmap",
+    "maps",
+    "controls",
+    "untested",
+    "declared",
+    "reading",
+    "data",
+)
+
+
+def parts(raw: bytes) -> list[str | None]:
+    """Return the parts of a page that can be opened, and see that all of them are closed."""
+    found = [
+        attributes for tag, attributes in Page(raw).elements if (tag, attributes.get("class")) == ("details", "part")
+    ]
+    assert not any("open" in attributes for attributes in found)
+    return [attributes["id"] for attributes in found]
+
+
+def test_all_evidence_is_there_and_closed(html: bytes) -> None:
+    assert parts(html) == [*PARTS]
+    assert [attributes["id"] for tag, attributes in Page(html).elements if tag == "section"] == ["verdict"]
+
+
+def test_an_older_report_has_no_empty_part(old: Report) -> None:
     assert (old.grids, old.declared, old.reads) == ((), None, ())
-    text = Page(page_html(old)).text
-    for key in ("heat.none", "declared.none", "reads.none"):
-        assert PageWords("en").say(key) in text
+    assert not {"heatmap", "declared"} & {*parts(page_html(old))}
 
 
 def test_nothing_comparable_still_renders_and_says_why(report: Report) -> None:
@@ -219,18 +250,10 @@ def test_nothing_comparable_still_renders_and_says_why(report: Report) -> None:
         declared=None,
         reads=(),
     )
-    found = Page(page_html(empty))
-    assert found.text.count("no role is in both models") >= 2
-    for key in (
-        "verdict.none",
-        "picture.none",
-        "measured.none",
-        "heat.none",
-        "maps.none",
-        "controls.none",
-        "cosine.no_example",
-    ):
-        assert PageWords("en").say(key) in found.text
+    raw = page_html(empty)
+    assert Page(raw).text.count("no role is in both models") >= 2
+    assert parts(raw) == ["untested", "reading", "data"]
+    assert b'id="picture"' not in raw
 
 
 def test_evidence_without_a_single_p_value_still_renders(report: Report) -> None:
@@ -241,16 +264,48 @@ def test_evidence_without_a_single_p_value_still_renders(report: Report) -> None
     )
     bare = replace(report.evidence, tests=off, controls=(), components=(), edits=(), power=(), experts=(), merge=None)
     assert report.verdict is not None
-    found = Page(page_html(replace(report, evidence=bare, verdict=replace(report.verdict, log10_p=None, rules=()))))
-    assert PageWords("en").say("picture.none") in found.text
-    assert PageWords("en").say("sure.untested") in found.text
+    raw = page_html(replace(report, evidence=bare, verdict=replace(report.verdict, log10_p=None, rules=())))
+    assert not {"tests", "controls"} & {*parts(raw)}
 
 
 def test_korean_page_says_so(report: Report) -> None:
     raw = page_html(report, lang="ko")
     assert b'<html lang="ko"' in raw
-    assert PageWords("ko").say("head.question") in raw.decode()
-    assert payload(raw)["lang"] == "ko"
+    assert PageWords("ko").say("verdict.not_said") in raw.decode()
+    assert payload(raw)[0]["lang"] == "ko"
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_one_file_can_show_both_languages(report: Report, old: Report, older: bool) -> None:
+    """Texts and attributes of the English page, exchanged as the scripts do, make the Korean one."""
+    shown = old if older else hostile_report(report)
+    english, korean = (page_html(shown, lang=lang) for lang in ("en", "ko"))
+    changes = payload(english)[0]["other"]
+    made, wanted = _pieces(english), _pieces(korean)
+    for place, text in changes["texts"]:
+        made[1][place] = text
+    for place, name, value in changes["attributes"]:
+        made[0][place][1].pop(name, None)
+        made[0][place][1].update({} if value is None else {name: value})
+    assert made == wanted
+    assert len(changes["texts"]) > 100
+
+
+def _pieces(raw: bytes) -> tuple[list[tuple[str, dict[str, str]]], list[str]]:
+    page = raw.decode().split('<script type="text/plain"')[0]
+    tags = [tag for tag in re.findall(r"<[^>]*>", page) if not tag.startswith(("</", "<!"))]
+    elements = [(tag.split()[0].rstrip(">"), dict(re.findall(r'([\w-]+)="([^"]*)"', unescape(tag)))) for tag in tags]
+    return elements, [unescape(text) for text in re.split(r"<[^>]*>", page) if text.strip()]
+
+
+def test_pages_of_other_elements_are_not_exchanged() -> None:
+    assert differences("<p>a</p>", "<p>b</p>") == {"texts": [[0, "b"]], "attributes": []}
+    assert differences('<p lang="en">a</p>', '<p title="&lt;">a</p>') == {
+        "texts": [],
+        "attributes": [[0, "lang", None], [0, "title", "<"]],
+    }
+    assert differences("<p>a</p>", "<b>b</b>") is None
+    assert differences("<p>a</p>", "<p> </p>") is None
 
 
 def test_an_unknown_language_is_refused(report: Report) -> None:
@@ -283,12 +338,6 @@ def test_hostile_text_is_shown_as_text(report: Report) -> None:
     assert len(raw) < 3_000_000
 
 
-def test_data_for_scripts_cannot_end_its_element() -> None:
-    text = embedded({"x": list(HOSTILE)})
-    assert not set("<>&\u2028\u2029") & set(text)
-    assert json.loads(text) == {"x": list(HOSTILE)}
-
-
 def test_a_long_name_is_cut_and_its_whole_is_in_the_title() -> None:
     name = "model." + "x" * 500 + ".weight"
     shown = str(PageWords("en").name(name))
@@ -305,38 +354,33 @@ def test_whole_names_cannot_blow_up_the_page() -> None:
 # -- figures --------------------------------------------------------------------------------------------------------------
 
 
-def test_data_for_scripts_hold_the_report_figures(report: Report, html: bytes) -> None:
-    data = payload(html)["measured"]
+def test_the_page_holds_the_report_itself(report: Report, html: bytes) -> None:
+    shown, saved = payload(html)
+    assert saved == report.to_json()
+    data = shown["measured"]
     flat = [(item, m) for item in report.comparisons for m in item.measurements]
-    columns = {key: array("f", base64.b64decode(data[key])) for key in ("value", "mean", "sd", "z", "p")}
-    whole = {key: array("I", base64.b64decode(data[key])) for key in ("place", "metric", "n")}
-    assert {len(column) for column in (*columns.values(), *whole.values())} == {len(flat)}
-    for i, (item, measured) in enumerate(flat):
-        place = data["places"][whole["place"][i]]
-        assert (data["roles"][place[0]], place[1], place[2]) == (item.role, item.layer, item.expert)
-        assert data["metrics"][whole["metric"][i]] == measured.metric
-        null = measured.null
-        truth = (measured.value, *((null.mean, null.sd, null.z, null.log10_p) if null else (None,) * 4))
-        for key, expected in zip(columns, truth, strict=True):
-            got = columns[key][i]
-            assert (got != got) if expected is None else got == pytest.approx(expected, rel=1e-6, abs=1e-30), (i, key)
-        assert whole["n"][i] == (null.n if null else 0)
+    assert len(data["rows"]) == len(flat)
+    for (place, metric, how, *_), (item, measured) in zip(data["rows"], flat, strict=True):
+        role, layer, expert, *names = data["places"][place]
+        assert (data["roles"][role], layer, expert) == (item.role, item.layer, item.expert)
+        assert [data["names"][name] for name in names] == [item.a.tensor, item.b.tensor]
+        assert data["metrics"][metric] == measured.metric
+        assert bool(data["hows"][how]["ko"]) == (measured.null is not None)
+    assert [grid["role"] for grid in shown["grids"]] == [grid.role for grid in report.grids]
+    assert [grid["off"] is None for grid in shown["grids"]] == [grid.status == "ok" for grid in report.grids]
 
 
-def test_data_for_scripts_hold_every_grid(report: Report, html: bytes) -> None:
-    shown = payload(html)["grids"]
-    assert report.grids
-    assert [grid["role"] for grid in shown] == [grid.role for grid in report.grids]
-    for grid, drawn in zip(report.grids, shown, strict=True):
-        if grid.status != "ok":
-            assert "off" in drawn
-            continue
-        for key, truth in grid.grids().items():
-            got = array("f", base64.b64decode(drawn[key]))
-            expected = [value for row in truth for value in row]
-            assert len(got) == len(expected)
-            for one, two in zip(got, expected, strict=True):
-                assert (one != one) if two is None else one == pytest.approx(two, rel=1e-6, abs=1e-30)
+def test_the_map_of_roles_has_a_cell_for_every_tensor(report: Report) -> None:
+    found = role_map(report)
+    assert found is not None
+    assert sum(cell["count"] for cell in found["bins"]) == len({(item.role, item.layer) for item in report.comparisons})
+    for bin_ in found["bins"]:
+        for column, row in re.findall(r"M(\d+) (\d+)h", bin_["path"]):
+            role, layer = found["roles"][int(row)], found["columns"][int(column)]
+            own = [closeness(item) for item in report.comparisons if (item.role, item.layer) == (role, layer)]
+            z = median([value for value in own if value is not None])
+            assert bin_["low"] is None or z > bin_["low"]
+            assert bin_["high"] is None or z <= bin_["high"]
 
 
 @pytest.mark.parametrize(
@@ -364,33 +408,6 @@ def test_small_words() -> None:
     assert PageWords("en").odds(-6.0) == "1 in 1,000,000"
 
 
-# -- the picture ------------------------------------------------------------------------------------------------------------
-
-
-def test_the_axis_keeps_order_and_stays_inside() -> None:
-    axis = Axis(500.0)
-    places = [axis.at(-size) for size in (0, 0.5, BAND, 2.9, 3.0, 3.1, 6, 50, 499, 5000)]
-    assert places == sorted(places)
-    assert places[0] >= 0
-    assert places[-1] <= 100
-
-
-def test_the_picture_places_pair_controls_and_tests(report: Report) -> None:
-    found = evidence_chart(report.verdict, report.evidence, PageWords("en"))
-    assert found is not None
-    assert report.verdict is not None
-    assert report.evidence is not None
-    assert found.band < found.threshold
-    # the pair stands where a claim may rest: a test of order whose signs agree less stands further out by itself
-    assert found.band < (found.pair.at or 0) <= max(mark.at or 0 for mark in found.tests)
-    assert found.pair.beyond == (report.verdict.log10_p <= report.verdict.log10_alpha)
-    assert len(found.controls) == len(report.evidence.controls)
-    for mark in (found.pair, *found.tests):
-        assert mark.beyond == (mark.at >= found.threshold)
-    places = [tick.at for tick in found.ticks]
-    assert all(b - a >= 5 for a, b in pairwise(places))
-
-
 # -- words ----------------------------------------------------------------------------------------------------------------
 
 
@@ -407,7 +424,18 @@ def test_no_word_is_left_over_and_none_is_missing() -> None:
     named = set(re.findall(r"""["'`]([a-z_]+(?:\.[a-z_A-Z]+)+|[a-z_]+)["'`]""", text))
     prefixes = set(re.findall(r'"([a-z_.]+\.)" ~', text)) | {f"{p}." for p in re.findall(r'label\("([a-z_]+)"', text)}
     prefixes |= {f"{p}." for p in re.findall(r":(?:label|state)\.([a-z_]+)", text)}  # columns of tables
-    prefixes |= {"col.", "test.", "control.", "how.", "js.axis.", "js.heat.", "null.", "settings.", "data.", "many."}
+    prefixes |= {
+        "col.",
+        "test.",
+        "control.",
+        "how.",
+        "js.heat.",
+        "null.",
+        "settings.",
+        "data.",
+        "many.",
+        "picture.says.",
+    }
     prefixes |= {"cosine.example.", "tokenizer.", "axis.", "cue.", "source.", "check.", "problem.", "fingerprint.kind."}
     prefixes |= {"tree.copies.", "tree.families.", "tree.alone.", "tree.tie."}
     for key in words:
@@ -418,6 +446,6 @@ def test_no_word_is_left_over_and_none_is_missing() -> None:
 
 def test_scripts_say_only_what_they_are_given() -> None:
     text = "".join(part.read_text(encoding="utf-8") for part in ASSETS.iterdir() if part.name.endswith(".js"))
-    said = set(re.findall(r"say\('(js\.[a-z_.]+)'", text)) | {"js.axis.z", "js.axis.value", "js.axis.p"}
+    said = set(re.findall(r"say\('(js\.[a-z_.]+)'", text))
     said |= {"js.heat.cosine", "js.heat.pearson", "js.heat.z"}
     assert said == set(PageWords("en").templates("js."))

@@ -1,22 +1,22 @@
 """What the HTML report says in words: headlines, names of edits, controls that failed, counts in two languages."""
 
-import hashlib
 import re
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
 from kinprint.evidence.edit_kinds import _PLAIN, _REPLACED
 from kinprint.evidence.words import word
+from kinprint.render.content.answer import picture_of
 from kinprint.render.content.report import identity
 from kinprint.render.page import page_html
-from kinprint.render.page.evidence_chart import Axis, _ticks, evidence_chart
 from kinprint.render.page.markup import PageWords
-from kinprint.render.page.report import nothing_found
-from kinprint.results.findings import ControlFinding
+from kinprint.render.page.report import first_screen, nothing_found
+from kinprint.results.findings import ControlFinding, PowerFinding, Rule
+from kinprint.results.measurements import TensorComparison
+from kinprint.results.models import SYNTHETIC
+from kinprint.results.options import Options
 from kinprint.results.report import Report
-from kinprint.sources.ledger import RangeRead, digest_of
 from kinprint.text import Text
 from support.places import GOLDEN_REPORTS
 
@@ -55,15 +55,75 @@ def test_a_sentence_without_data_stays_whole(text: str) -> None:
     assert nothing_found(text, PageWords("en")) == ("", "")
 
 
-def test_what_would_have_been_seen_stands_under_how_sure(report: Report) -> None:
+def _nothing(report: Report) -> Report:
     assert report.verdict is not None
-    verdict = replace(report.verdict, class_="no_evidence", kind=None, sentence=NOTHING)
-    raw = page_html(replace(report, verdict=verdict)).decode()
-    first = re.search(r'<p class="sentence">(.*?)</p>', raw)
-    assert first
-    assert "cosine of rows" not in first[1]
-    sure = raw[raw.index('<dl class="facts">') : raw.index("</dl>", raw.index('<dl class="facts">'))]
-    assert "a cosine of rows of 0.12" in sure
+    assert report.evidence is not None
+    verdict = replace(report.verdict, class_="no_evidence", kind=None, kinds=(), sentence=NOTHING, log10_p=0.0)
+    power = [
+        PowerFinding("fixed_points", role, Text("cosine of rows"), least, 0.95, -7.4, 32, 96, 4)
+        for role, least in (("attn_v", 0.2), ("mlp_up", 0.15))
+    ]
+    return replace(report, verdict=verdict, evidence=replace(report.evidence, power=tuple(power)))
+
+
+@pytest.mark.parametrize("lang", ["en", "ko"])
+def test_no_evidence_says_how_small_a_share_would_have_been_noticed(report: Report, lang: str) -> None:
+    found = first_screen(_nothing(report), PageWords(lang))
+    assert found["light"] == "none"
+    assert found["sentence"] == PageWords(lang).say("verdict.nothing_found")
+    assert [text for text in found["reasons"] if "15%" in text and "95%" in text and "mlp_up" in text]
+    raw = page_html(_nothing(report), lang=lang).decode()
+    assert "0.95" in raw[raw.index('id="controls"') :]  # the technical sentence stands beside the power of the tests
+
+
+def test_what_cannot_be_tested_says_why_in_the_headline(report: Report) -> None:
+    assert report.verdict is not None
+    rule = Rule("comparable", Text("?"), (), True, "not_testable")
+    verdict = replace(report.verdict, class_="not_testable", kind=None, kinds=(), tests=0, log10_p=None, rules=(rule,))
+    wide = replace(report, verdict=verdict, a=replace(report.a, hidden=96), b=replace(report.b, hidden=4096))
+    assert first_screen(wide, PageWords("en"))["headline"] == "Not testable: their widths differ: 96 and 4,096"
+    same = replace(wide, b=replace(wide.b, hidden=96), verdict=replace(verdict, reasons=(Text("nothing was read"),)))
+    assert first_screen(same, PageWords("en"))["headline"] == "Not testable: nothing was read"
+
+
+def test_the_picture_stands_where_the_figures_say(report: Report) -> None:
+    shown, drawn = first_screen(report, PageWords("en"))["picture"], picture_of(report)
+    assert drawn is not None
+    assert drawn.z > 3
+    assert shown["x"] > shown["left"] + shown["width"] > shown["mean"] > shown["left"]
+    assert f"{drawn.x:.4f}" in shown["here"]
+    assert f"{drawn.mean:.4f} ± {drawn.sd:.4f}" in shown["shuffled"]
+    inside = replace(report, comparisons=tuple(_at_its_null(item) for item in report.comparisons))
+    shown = first_screen(inside, PageWords("en"))["picture"]
+    assert shown["x"] == shown["mean"]
+    assert "the verdict rests on other tests" in shown["says"]
+
+
+def _at_its_null(item: TensorComparison) -> TensorComparison:
+    return replace(
+        item, measurements=tuple(replace(m, value=m.null.mean if m.null else None) for m in item.measurements)
+    )
+
+
+def test_synthetic_data_is_called_so_inside_the_picture(report: Report) -> None:
+    said = PageWords("en").say("picture.synthetic")
+    assert said not in page_html(report).decode()
+    raw = page_html(replace(report, b=replace(report.b, notes=(SYNTHETIC,)))).decode()
+    picture = raw[raw.index('<figure id="picture"') : raw.index("</figure>")]
+    assert said in picture[: picture.index("<figcaption")]
+
+
+def test_names_stand_for_paths_but_in_the_provenance(report: Report) -> None:
+    sides = {side: replace(getattr(report, side), kind="local", reference=f"/home/someone/{side}-7B") for side in "ab"}
+    local = replace(report, **sides, reads=())
+    first, data = page_html(local).decode().split('id="data"')
+    assert "/home/someone" not in first
+    assert "a-7B" in first
+    assert "/home/someone/a-7B" in data
+    named = replace(local, settings=Options.of(local.settings, label_a="Model <one>", label_b="Two"))
+    first = page_html(named).decode().split('id="data"')[0]
+    assert "Model &lt;one&gt;" in first
+    assert "b-7B" not in first
 
 
 # -- one thing, one name -----------------------------------------------------------------------------------------------------
@@ -117,16 +177,7 @@ def test_a_failed_control_says_what_it_may_mean(report: Report, control: Control
     assert "no evidence" in banner[1]
 
 
-def test_a_failed_control_has_a_mark_of_its_own(report: Report) -> None:
-    passed = replace(GIVEN, status="passed", found="no_evidence", reason=None)
-    found = evidence_chart(report.verdict, with_controls(report, passed, GIVEN).evidence, PageWords("en"))
-    assert found is not None
-    assert [mark.shape for mark in found.controls] == ["control", "failed"]
-    raw = page_html(with_controls(report, passed, GIVEN)).decode()
-    assert raw.count('class="mark failed"') == raw.count('class="mark control"') == 1
-
-
-# -- tests that did not run, and the axis ----------------------------------------------------------------------------------------
+# -- tests that did not run ----------------------------------------------------------------------------------------
 
 
 def test_tests_that_did_not_run_are_counted(report: Report) -> None:
@@ -137,17 +188,7 @@ def test_tests_that_did_not_run_are_counted(report: Report) -> None:
     raw = page_html(replace(report, evidence=replace(report.evidence, tests=(off, *rest)))).decode()
     voice, every = PageWords("en"), len(rest) + 1
     assert voice.say("tests.title.off", n=every, off=1) in raw
-    assert voice.say("picture.pair.note.off", n=len(rest), all=every) in raw
     assert voice.say("tests.title", n=every) in page_html(report).decode()
-
-
-@pytest.mark.parametrize("last", [12.0, 50.0, 147.0, 213.0, 300.0, 1700.0, 9e4])
-def test_ticks_keep_their_distance(last: float) -> None:
-    ticks = list(_ticks(Axis(last), -6.0))
-    assert len([tick for tick in ticks if not tick.minor]) >= 2
-    for one, two in pairwise(ticks):
-        assert two.at - one.at > 8
-        assert two.anchor != "end" or two.at - one.at > 12  # its text grows to the left
 
 
 # -- counts and digests ----------------------------------------------------------------------------------------------------------
@@ -187,17 +228,13 @@ def test_a_size_is_no_hash() -> None:
     assert "etag:abc" in words.cell(identity("etag:abc", words))
 
 
-def test_the_recipe_of_the_digest_is_the_one_used(report: Report) -> None:
-    ranges = (RangeRead(0, 8, "aa"), RangeRead(8, 20, "bb"))
-    line = PageWords("en").say("reads.line").replace("\\n", "\n")
-    text = "".join(
-        line.replace("start", str(item.start)).replace("end", str(item.end)).replace("sha256-of-the-range", item.sha256)
-        for item in ranges
-    )
-    assert digest_of(ranges) == hashlib.sha256(text.encode()).hexdigest()
-    raw = page_html(report).decode()
-    assert PageWords("en").say("col.digest") in raw
-    assert PageWords("en").say("reads.line") in raw
+def test_byte_ranges_are_left_to_the_bundle(report: Report) -> None:
+    long = replace(report.reads[0], spans=((123_456, 7_654_321),))
+    raw = page_html(replace(report, reads=(long,))).decode()
+    assert "7,654,321" not in raw
+    assert "7654321" not in raw
+    assert long.sha256 in raw
+    assert "--bundle" in raw
 
 
 def test_a_note_is_set_apart_from_figures(report: Report) -> None:

@@ -1,5 +1,6 @@
 """The page on all pairs: what it shows, names of strangers, and the command that repeats it."""
 
+import re
 import shlex
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -8,6 +9,7 @@ import pytest
 
 from kinprint.render.markdown.report import pairs_markdown
 from kinprint.render.page.report import pairs_command, pairs_html
+from kinprint.render.texts.words import Words
 from kinprint.results.tree import PairsReport
 from kinprint.tree.all_pairs import clusters_of
 from support.reports import pairs_report
@@ -41,11 +43,26 @@ def test_the_page(lang):
     assert "-49.5" in page  # corrected for three pairs
 
 
-def test_the_drawing_and_the_page_give_one_edit_one_name():
+def test_the_tree_and_the_pairs_give_one_edit_one_name():
     page = pairs_html(pairs_report()).decode()
-    drawing = page[page.index("<svg") : page.index("</svg>")]
-    assert "further training" in drawing
+    tree = page.split('<section id="tree">')[1].split("</section>")[0]
+    assert [re.sub("<[^>]*>", "", name) for name in re.findall("<strong><bdi>(.*?)</bdi>", tree)] == [
+        "base",
+        "child",
+        "other",
+    ]
+    assert "further training" in tree
+    assert "→" not in tree  # nothing tells which came first
     assert "fine tuned" not in page
+
+
+def test_the_matrix_has_names_and_words():
+    page = pairs_html(pairs_report()).decode()
+    matrix = page.split('<section id="matrix"')[1].split("</section>")[0]
+    for model in ("base", "child", "other"):
+        assert len(re.findall(f"<th scope=.(?:col|row).><bdi>{model}</bdi></th>", matrix)) == 2
+    cells = re.findall(r'<td class="cell[^"]*">(?:<a [^>]*>)?([^<]*)', matrix)
+    assert cells == ["", "derived", "no evidence", "derived", "", "no evidence", "no evidence", "no evidence", ""]
 
 
 def test_the_files_of_the_pairs_are_named():
@@ -71,8 +88,9 @@ def test_what_does_not_stand_is_marked_and_joins_nothing():
     assert report.clusters == ((0,), (1,), (2,))
     assert not report.pairs[0].significant
     assert report.pairs[0].log10_p_pairs == pytest.approx(-6.2 + 0.4771, abs=1e-3)
-    assert "(</span>" not in pairs_html(pairs_report()).decode()
-    assert ">(D)<" in pairs_html(report).decode().replace("\n", "")
+    said = f">derived ({Words().say('many.doubtful')})</a></td>"
+    assert said not in pairs_html(pairs_report()).decode()
+    assert said in pairs_html(report).decode()
 
 
 def test_the_command_repeats_it():

@@ -122,10 +122,10 @@ def test_the_layer_map():
     assert (
         "Layer map: Whole blocks of layers match, joined in a new order. 6 of 6 layers of B match a layer of A" in text
     )
-    assert "0←0, 1←1, 2←2, 3←1, 4←2, 5←3" in text
+    assert "0: 0, 1: 1, 2: 2, 3: 1, 4: 2, 5: 3" in text
     plain = page(evidence=replace(EVIDENCE, alignment=alignment("identity", (0, 1, 2, 3))))
     assert "Layer map: Layers match in place. 4 of 4" in plain
-    assert "←" not in plain
+    assert "3: 1" not in plain
     off = LayerAlignment("off", "none", (), (), "residual widths differ: 96 and 48")
     assert "No layer map was made: residual widths differ: 96 and 48" in page(evidence=replace(EVIDENCE, alignment=off))
 

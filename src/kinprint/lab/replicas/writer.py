@@ -52,7 +52,7 @@ class _Folder:
             file = f"model-{number:05d}-of-{len(cut):05d}.safetensors"
             self._make(file, {tensor: specs[tensor] for tensor in tensors})
         self._write_index(specs)
-        self.write("config.json", json.dumps(config_of(name), indent=2).encode() + b"\n")
+        self.write("config.json", json.dumps(config_of(name) | {"synthetic": True}, indent=2).encode() + b"\n")
         self.write("README.md", _readme(name, parts, seed).encode())
 
     @property

@@ -107,7 +107,7 @@ def layer_lines(found: findings.LayerAlignment, words: Words) -> list[Line]:
 
 def map_pairs(layers: Iterable[findings.LayerFinding]) -> str:
     """Write the layers of B with all layers of A that they match."""
-    return ", ".join(f"{item.layer}←{'+'.join(map(str, item.sources))}" for item in layers if item.sources)
+    return ", ".join(f"{item.layer}: {'+'.join(map(str, item.sources))}" for item in layers if item.sources)
 
 
 def unread_layers(found: findings.LayerAlignment, words: Words) -> list[str]:

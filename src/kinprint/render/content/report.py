@@ -1,11 +1,13 @@
 """Describe a comparison of two models, section by section, in one language."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from kinprint._util.plain import printable, short_names
 from kinprint.render.content.blocks import FAINT, STRONG, WARNING, Block, Cell, Line, Points, Section, Table
 from kinprint.render.content.cells import beside_null, code, count, facts_table, listing, name, numbers, sentence, table
-from kinprint.render.texts.words import DASH, Words
+from kinprint.render.texts.words import DASH, Words, power_of_ten
 from kinprint.results.context import NOT_SHOWN, UNDECLARED, Declaration, DeclaredFinding
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, Evidence, Verdict
 from kinprint.results.measurements import NO_NULL, OK, NullResult, RoleSummary, Skipped, TensorComparison
@@ -71,6 +73,16 @@ def rules_sections(verdict: Verdict, evidence: Evidence, words: Words) -> list[S
 
 
 # -- models --------------------------------------------------------------------------------------------------------------
+
+
+def names_of(report: Report) -> tuple[str, str]:
+    """Return the names that readers know the models by: their labels, else those of the hub, or the last parts of paths."""
+    models, chosen = (report.a, report.b), report.settings
+    short = short_names([model.reference for model in models])
+    if report.a.reference == report.b.reference:
+        short = [short_names([model.reference])[0] for model in models]
+    found = [model.reference if model.kind == "hub" else name for model, name in zip(models, short, strict=True)]
+    return printable(chosen.label_a or found[0], 400), printable(chosen.label_b or found[1], 400)
 
 
 def models_table(report: Report, words: Words) -> Table:
@@ -293,11 +305,21 @@ def example_text(item: TensorComparison, words: Words) -> str:
     )
 
 
+def tiny_p(report: Report) -> str | None:
+    """Return the p-value of the verdict as a power of ten, where it is beyond the threshold."""
+    verdict = report.verdict
+    if verdict is None or verdict.log10_p is None or verdict.log10_p > verdict.log10_alpha:
+        return None
+    return power_of_ten(-math.floor(-verdict.log10_p))
+
+
 def reading_section(report: Report, words: Words) -> Section:
     """Return what a reader must know to read the tables."""
-    example = example_of(report.comparisons)
-    said = [words.say(key) for key in ("roles.note", "cosine.so", "p.small", "p.holm")]
-    said[2:2] = [example_text(example, words)] if example is not None else []
+    example, tiny = example_of(report.comparisons), tiny_p(report)
+    said = [words.say(key) for key in ("roles.note", "cosine.so")]
+    said += [example_text(example, words)] if example is not None else []
+    said += [words.say("p.small", p=tiny)] if tiny else []
+    said.append(words.say("p.holm"))
     return Section(words.say("reading.title"), (Points("", tuple(said)),))
 
 

@@ -11,8 +11,8 @@ from kinprint.render.content.evidence import controls_section
 from kinprint.render.content.inspection import inventory_table
 from kinprint.render.content.pairs import pairs_sections
 from kinprint.render.content.tree import summary
+from kinprint.render.drawing.evidence_chart import evidence_chart
 from kinprint.render.drawing.tree_svg import tree_svg
-from kinprint.render.notebook.chart import evidence_chart
 from kinprint.render.notebook.layout import fragment
 from kinprint.render.texts.words import Words
 from kinprint.results.inspection import Inspection

@@ -1,22 +1,27 @@
 'use strict';
 /* Shared by all parts of the page. Text reaches the page as text only: nothing here parses markup. */
 const K = (() => {
-  const data = JSON.parse(document.getElementById('kinprint-data').textContent);
+  const data = {};
   const DASH = '–';
-  const SVG = 'http://www.w3.org/2000/svg';
+  const parts = []; // of the page, started when the data are there
+  const watchers = []; // of theme and language
 
-  function say(key, values = {}) {
-    return data.words[key].replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
+  /* one line of JSON with what is shown, and after it the report as it is saved */
+  async function load() {
+    const packed = new Blob([bytes(byId('kinprint-data').textContent)]).stream();
+    const text = await new Response(packed.pipeThrough(new DecompressionStream('deflate'))).text();
+    const end = text.indexOf('\n');
+    Object.assign(data, JSON.parse(text.slice(0, end)), { json: text.slice(end + 1) });
+    data.report = JSON.parse(data.json);
+    data.other = K.place(data.other);
   }
+  function say(key, values = {}) {
+    return data.words[data.lang][key].replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
+  }
+  const said = (both) => both[data.lang];
   function byId(id) { return document.getElementById(id); }
   function make(tag, attributes = {}, text = null) {
     const node = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-    if (text !== null) node.textContent = text;
-    return node;
-  }
-  function draw(tag, attributes = {}, text = null) {
-    const node = document.createElementNS(SVG, tag);
     for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
     if (text !== null) node.textContent = text;
     return node;
@@ -27,8 +32,6 @@ const K = (() => {
     for (let i = 0; i < raw.length; i += 1) out[i] = raw.charCodeAt(i);
     return out.buffer;
   }
-  const floats = (text) => new Float32Array(bytes(text));
-  const whole = (text) => new Uint32Array(bytes(text));
 
   /* numbers, written as the tables of the page write them */
   function scientific(value) {
@@ -78,8 +81,13 @@ const K = (() => {
     return sign * (typeof a === 'number' && typeof b === 'number' ? a - b : String(a).localeCompare(String(b), data.lang, { numeric: true }));
   }
 
-  const watchers = [];
-  return { data, DASH, say, byId, make, draw, floats, whole, number, zed, logp, colour, showTip, hideTip, order,
-    onTheme: (act) => watchers.push(act), themeChanged: () => watchers.forEach((act) => act()) };
+  const changed = () => watchers.forEach((act) => act());
+  async function start() {
+    if (!window.DecompressionStream) return; // the page then reads as it does without scripts
+    await load();
+    document.documentElement.className = 'js';
+    parts.forEach((part) => part());
+  }
+  return { data, DASH, say, said, byId, make, bytes, number, zed, logp, colour, showTip, hideTip, order, start, changed,
+    part: (act) => parts.push(act), onChange: (act) => watchers.push(act) };
 })();
-document.documentElement.className = 'js';

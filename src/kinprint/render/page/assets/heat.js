@@ -1,9 +1,27 @@
 /* Layer grids: cosine and Pearson side by side, or z. Rows are layers of A, columns layers of B. */
-(() => {
+K.part(() => {
   const root = K.byId('heat');
   if (!root) return;
-  const grids = K.data.grids.map((grid) => (grid.off === undefined
-    ? { ...grid, cosine: K.floats(grid.cosine), cosine_null: K.floats(grid.cosine_null), pearson: K.floats(grid.pearson), z: K.floats(grid.z) } : grid));
+  const MISSING = -(2 ** 31);
+  const UNITS = { cosine: 1e6, cosine_null: 1e6, pearson: 1e6, z: 1e3 };
+  const MOST_LAYERS = 128; // of either side: a cell has four pixels then
+  function unpacked(grid, shown) {
+    if (grid.status !== 'ok') return { role: shown.role, off: shown.off };
+    const step = Math.ceil(Math.max(1, grid.layers_a.length, grid.layers_b.length) / MOST_LAYERS);
+    const cells = new Int32Array(K.bytes(grid.cells));
+    const width = grid.layers_b.length;
+    const kept = (layers) => layers.filter((_, at) => at % step === 0);
+    const out = { role: shown.role, null: shown.null, n: grid.n, rows: grid.rows, step, a: kept(grid.layers_a), b: kept(grid.layers_b) };
+    Object.entries(UNITS).forEach(([name, unit], k) => {
+      out[name] = Float64Array.from(out.a.flatMap((_, i) => out.b.map((__, j) => {
+        const value = cells[4 * (i * step * width + j * step) + k];
+        return value === MISSING ? NaN : value / unit;
+      })));
+    });
+    return out;
+  }
+  const grids = K.data.report.grids.map((grid, at) => unpacked(grid, K.data.grids[at]));
+  const map = K.data.report.evidence ? K.data.report.evidence.alignment.matches : [];
   const roleBox = K.byId('heat-role');
   const panels = K.byId('heat-panels');
   const readout = K.byId('heat-value');
@@ -72,13 +90,13 @@
     about.textContent = '';
     state.views = [];
     if (grid.off !== undefined) {
-      off.textContent = K.say('js.heat.off', { reason: grid.off });
+      off.textContent = K.say('js.heat.off', { reason: K.said(grid.off) });
       panels.replaceChildren();
       return;
     }
-    const values = { n: grid.n, null: grid.null };
+    const values = { n: grid.n, null: K.said(grid.null) };
     about.textContent = grid.rows ? K.say('js.heat.about.rows', { ...values, first: grid.rows[0], last: grid.rows[1] - 1 }) : K.say('js.heat.about', values);
-    if (grid.thinned) about.textContent += ` ${grid.thinned}`;
+    if (grid.step > 1) about.textContent += ` ${K.say('js.heat.thinned', { n: grid.step })}`;
     state.views = scales(grid).map((scale) => panel(grid, scale));
     panels.replaceChildren(...state.views.map((view) => view.figure));
     paint();
@@ -149,7 +167,7 @@
     pen.fillText(K.say('js.heat.axis.a'), 0, 0);
     pen.restore();
     if (overlay.checked) {
-      for (const [from, to] of K.data.map) outline(pen, place, grid.a.indexOf(from), grid.b.indexOf(to), '#ffffff', '#000000', 1.5);
+      for (const [from, to] of map) outline(pen, place, grid.a.indexOf(from), grid.b.indexOf(to), '#ffffff', '#000000', 1.5);
     }
     if (state.cursor) outline(pen, place, state.cursor[0], state.cursor[1], K.colour('--paper'), ink, 2.5);
   }
@@ -167,7 +185,7 @@
     const at = i * grid.b.length + j;
     const text = K.say('js.cell', { a: grid.a[i], b: grid.b[j], cosine: K.number(grid.cosine[at]), null: K.number(grid.cosine_null[at]),
       pearson: K.number(grid.pearson[at]), z: K.zed(grid.z[at]) });
-    const mapped = K.data.map.some(([from, to]) => from === grid.a[i] && to === grid.b[j]);
+    const mapped = map.some(([from, to]) => from === grid.a[i] && to === grid.b[j]);
     return mapped ? `${text} (${K.say('js.cell.map')})` : text;
   }
   function move(i, j) {
@@ -200,8 +218,8 @@
     build();
   }));
   overlay.addEventListener('change', paint);
-  K.onTheme(paint);
+  K.onChange(build);
   let width = 0;
   new ResizeObserver(() => { if (panels.clientWidth !== width) { width = panels.clientWidth; paint(); } }).observe(panels);
   build();
-})();
+});

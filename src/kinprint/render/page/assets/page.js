@@ -1,19 +1,20 @@
 /* Small things: theme, tables that sort, the identity's slider, copying, printing. */
-(() => {
+K.part(() => {
   const theme = K.byId('theme');
   theme.addEventListener('change', () => {
     if (theme.value === 'auto') delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = theme.value;
-    K.themeChanged();
+    K.changed();
   });
   const system = window.matchMedia('(prefers-color-scheme: dark)');
-  system.addEventListener('change', () => K.themeChanged());
+  system.addEventListener('change', K.changed);
 
   document.querySelectorAll('table.sortable').forEach((table) => {
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((th, column) => {
-      const button = K.make('button', { type: 'button', class: 'sort' }, th.textContent);
-      th.replaceChildren(button);
+      const button = K.make('button', { type: 'button', class: 'sort' });
+      button.append(...th.childNodes);
+      th.append(button);
       button.addEventListener('click', () => {
         const up = th.getAttribute('aria-sort') !== 'ascending';
         heads.forEach((other) => other.removeAttribute('aria-sort'));
@@ -41,6 +42,7 @@
       K.byId('identity-out').textContent = K.say('js.slider', { r: r.toFixed(2), cosine: cosine.toFixed(6) });
     };
     slider.addEventListener('input', tell);
+    K.onChange(tell);
     tell();
   }
 
@@ -61,20 +63,42 @@
     }
   });
 
-  /* paper cannot be unfolded */
-  let opened = [];
-  function unfold() {
-    if (opened.length) return;
-    opened = [...document.querySelectorAll('details:not([open]):not(.chooser)')];
-    opened.forEach((part) => { part.open = true; });
-    K.themeChanged();
-  }
-  function fold() {
-    opened.forEach((part) => { part.open = false; });
-    opened = [];
-    K.themeChanged();
-  }
-  window.addEventListener('beforeprint', unfold);
-  window.addEventListener('afterprint', fold);
-  window.matchMedia('print').addEventListener('change', (event) => { if (event.matches) unfold(); else fold(); });
+  K.byId('save').addEventListener('click', () => {
+    const address = URL.createObjectURL(new Blob([K.data.json], { type: 'application/json' }));
+    K.make('a', { href: address, download: 'report.json' }).click();
+    setTimeout(() => URL.revokeObjectURL(address), 60_000);
+  });
+
+  /* a link to something inside a part opens the part */
+  document.querySelectorAll('a[href^="#"]').forEach((link) => link.addEventListener('click', () => {
+    for (let at = document.querySelector(link.getAttribute('href')); at; at = at.parentElement) if (at.tagName === 'DETAILS') at.open = true;
+  }));
+});
+/* the other language: texts and attributes in the order of the page, exchanged with those that are shown */
+K.part(() => {
+  const button = K.byId('language');
+  const { other } = K.data;
+  button.hidden = !other;
+  button.addEventListener('click', () => {
+    other.texts.forEach((item) => { [item[1].nodeValue, item[2]] = [item[2], item[1].nodeValue]; });
+    other.attributes.forEach((item) => {
+      const before = item[1].getAttribute(item[2]);
+      if (item[3] === null) item[1].removeAttribute(item[2]);
+      else item[1].setAttribute(item[2], item[3]);
+      item[3] = before;
+    });
+    K.data.lang = document.documentElement.lang;
+    K.changed();
+  });
+});
+(() => { /* before anything moves: which element and which text is which */
+  const elements = [...document.querySelectorAll('*')];
+  const texts = [];
+  const walk = document.createTreeWalker(document, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) if (walk.currentNode.nodeValue.trim()) texts.push(walk.currentNode);
+  K.place = (other) => other && {
+    texts: other.texts.map(([at, text]) => [at, texts[at], text]),
+    attributes: other.attributes.map(([at, name, value]) => [at, elements[at], name, value]),
+  };
 })();
+K.start();

@@ -1,15 +1,20 @@
-/* All measurements: shared filters, and the table. */
-K.measured = (() => {
-  const source = K.data.measured;
+/* All measurements: filters, and the table. */
+K.part(() => {
   const root = K.byId('explorer');
-  if (!root) return null;
-  const m = {
-    roles: source.roles, metrics: source.metrics, texts: source.texts, names: source.names, places: source.places,
-    count: 0, LESS: 1, BOUND: 2, NO_TEST: 4,
-  };
-  for (const key of ['value', 'mean', 'sd', 'z', 'p']) m[key] = K.floats(source[key]);
-  for (const key of ['place', 'metric', 'n', 'how', 'why', 'flags']) m[key] = K.whole(source[key]);
-  m.count = m.value.length;
+  if (!root) return;
+  const source = K.data.measured;
+  const m = { ...source, count: source.rows.length, LESS: 1, BOUND: 2, NO_TEST: 4 };
+  const found = K.data.report.comparisons.flatMap((item) => (item.measurements.length ? item.measurements : [{ value: null, null: null }]));
+  const column = (read) => Float64Array.from(found, (item) => read(item) ?? NaN);
+  m.value = column((item) => item.value);
+  m.mean = column((item) => item.null?.mean);
+  m.sd = column((item) => item.null?.sd);
+  m.z = column((item) => item.null?.z);
+  m.p = column((item) => item.null?.log10_p);
+  m.n = column((item) => item.null?.n);
+  for (const [at, key] of ['place', 'metric', 'how', 'why', 'flags'].entries()) m[key] = source.rows.map((row) => row[at]);
+  m.source = (i) => K.said(m.hows[m.how[i]]);
+  m.remark = (i) => K.said(m.texts[m.why[i]]);
   m.role = (i) => m.places[m.place[i]][0];
   m.layer = (i) => m.places[m.place[i]][1];
   m.expert = (i) => m.places[m.place[i]][2];
@@ -20,7 +25,7 @@ K.measured = (() => {
   };
   m.describe = (i) => {
     const shared = { role: m.roles[m.role(i)], place: m.where(i), metric: m.metrics[m.metric[i]], value: K.number(m.value[i]) };
-    if (m.flags[i] & m.NO_TEST) return K.say('js.point.none', { ...shared, reason: m.texts[m.why[i]] || K.DASH });
+    if (m.flags[i] & m.NO_TEST) return K.say('js.point.none', { ...shared, reason: m.remark(i) || K.DASH });
     return K.say('js.point', { ...shared, mean: K.number(m.mean[i]), sd: K.number(m.sd[i]), z: K.zed(m.z[i]),
       p: K.logp(m.p[i], m.flags[i] & m.BOUND), n: m.n[i] });
   };
@@ -81,7 +86,7 @@ K.measured = (() => {
   const values = {
     role: (i) => m.roles[m.role(i)], layer: (i) => m.layer(i), metric: (i) => m.metrics[m.metric[i]], observed: (i) => m.value[i],
     null_mean: (i) => m.mean[i], null_sd: (i) => m.sd[i], z: (i) => m.z[i], log_p: (i) => m.p[i],
-    n: (i) => (m.flags[i] & m.NO_TEST ? null : m.n[i]), p_from: (i) => m.texts[m.how[i]],
+    n: (i) => (m.flags[i] & m.NO_TEST ? null : m.n[i]), p_from: (i) => m.source(i),
   };
   function choose() {
     const wanted = state.search.toLowerCase();
@@ -112,7 +117,7 @@ K.measured = (() => {
     const none = m.flags[i] & m.NO_TEST;
     tr.append(role, cell(layer, 'num'), cell(m.metrics[m.metric[i]] || K.DASH, ''), cell(K.number(m.value[i]), 'num'), cell(K.number(m.mean[i]), 'num'),
       cell(K.number(m.sd[i]), 'num'), cell(K.zed(m.z[i]), 'num'), cell(K.logp(m.p[i], m.flags[i] & m.BOUND), 'num'),
-      cell(none ? K.DASH : String(m.n[i]), 'num'), cell(none ? m.texts[m.why[i]] || K.DASH : m.texts[m.how[i]], none ? '' : 'brief', m.texts[m.why[i]]));
+      cell(none ? K.DASH : String(m.n[i]), 'num'), cell(none ? m.remark(i) || K.DASH : m.source(i), none ? '' : 'brief', m.remark(i)));
     return tr;
   }
   function fill() {
@@ -152,7 +157,8 @@ K.measured = (() => {
   const search = K.byId('rows-search');
   search.addEventListener('input', () => { state.search = search.value.trim(); choose(); });
   m.onFilter(choose);
+  K.onChange(() => { tellRoles(); fill(); });
   tellRoles();
   choose();
-  return m;
-})();
+  K.measured = m;
+});

@@ -8,19 +8,18 @@ from kinprint._util.plain import printable
 from kinprint.render.texts.words import Words
 from kinprint.results.findings import TESTED, Evidence, EvidenceTest, Verdict
 
-MOST_TESTS = 5
 _LEFT, _WIDE, _HIGH = 330.0, 310.0, 20
 _NAME = 52  # characters beside a bar
 
 
-def evidence_chart(verdict: Verdict, evidence: Evidence, words: Words) -> Markup:
-    """Return the chart; empty where no test and no control has a p-value."""
+def evidence_chart(verdict: Verdict, evidence: Evidence, words: Words, most: int = 5) -> Markup:
+    """Return the chart of so many tests; empty where no test and no control has a p-value."""
     ran = sorted(
         (test.log10_p_holm, _label(test, words), test.bound)
         for test in evidence.tests
         if test.status == TESTED and test.log10_p_holm is not None
     )
-    bars = ran[:MOST_TESTS]
+    bars = ran[:most]
     bars += [
         (item.log10_p, words.say("chart.control", name=words.control(item.name)), False)
         for item in evidence.controls
@@ -34,13 +33,13 @@ def evidence_chart(verdict: Verdict, evidence: Evidence, words: Words) -> Markup
     lines = [_bar(place, bar, last, alpha, words) for place, bar in enumerate(bars)]
     bottom = 8 + _HIGH * len(bars)
     rule = Markup(
-        '<path d="M{0:.1f} 2V{1}" style="stroke:var(--kp-ink);stroke-dasharray:4 3"/>'
+        '<path d="M{0:.1f} 2V{1}" class="kp-rule"/>'
         '<text x="{0:.1f}" y="{2}" text-anchor="middle" font-size="12">{3}</text>'
     ).format(limit, bottom, bottom + 14, words.say("picture.threshold", odds=f"{alpha:g}"))
-    told = words.say("chart.caption", n=min(len(ran), MOST_TESTS), all=len(ran))
+    told = words.say("chart.caption", n=min(len(ran), most), all=len(ran))
     return Markup(
-        '<figure style="margin:.6em 0"><svg viewBox="0 0 710 {}" style="width:100%;max-width:710px" role="img" '
-        'aria-label="{}">{}{}</svg><figcaption class=kp-faint>{}</figcaption></figure>'
+        '<figure class="kp-chart"><svg viewBox="0 0 710 {}" role="img" aria-label="{}">{}{}</svg>'
+        '<figcaption class="kp-faint">{}</figcaption></figure>'
     ).format(bottom + 20, told, Markup("").join(lines), rule, told)
 
 
@@ -50,7 +49,7 @@ def _bar(place: int, bar: tuple[float, str, bool], last: float, alpha: float, wo
     length = max(1.5, _WIDE * _share(-value, last))
     return Markup(
         '<text x="{}" y="{}" text-anchor="end" font-size="12">{}</text>'
-        '<rect x="{}" y="{}" width="{:.1f}" height="11" style="fill:{}"/>'
+        '<rect x="{}" y="{}" width="{:.1f}" height="11" class="{}"/>'
         '<text x="{:.1f}" y="{}" font-size="12">{}</text>'
     ).format(
         _LEFT - 6,
@@ -59,7 +58,7 @@ def _bar(place: int, bar: tuple[float, str, bool], last: float, alpha: float, wo
         _LEFT,
         y,
         length,
-        "var(--kp-past)" if value <= alpha else "var(--kp-mark)",
+        "kp-past" if value <= alpha else "kp-mark",
         _LEFT + length + 5,
         y + 10,
         words.log_p(value, bound=bound),

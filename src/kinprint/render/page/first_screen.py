@@ -1,0 +1,131 @@
+"""Say on the first screen what was found: a traffic light, a headline, plain reasons, one picture, and what it does not say."""
+
+import math
+from typing import Any
+
+from kinprint._util.plain import printable
+from kinprint.render.content.answer import MOST, SPREAD, Picture, answer_of, picture_of
+from kinprint.render.page.markup import PageWords, powers
+from kinprint.render.texts.words import Words
+from kinprint.results import findings
+from kinprint.results.report import Report
+from kinprint.text import Text
+
+_LIGHTS = {
+    findings.IDENTICAL: "related",
+    findings.DERIVED: "related",
+    findings.SHARES_COMPONENTS: "part",
+    findings.SHARES_INITIALISATION: "part",
+    findings.NO_EVIDENCE: "none",
+}
+_EDGE, _LEAST = 4.0, 0.8  # per cent of the picture's width: beside the axis, and that a null has at least
+_TAILS = SPREAD + 1  # standard deviations of the null that are drawn, to either side
+_CURVE = "M0 100" + "".join(f"L{t} {100 * (1 - math.exp(-((t / 10 - 4) ** 2) / 2)):.1f}" for t in range(81)) + "V100z"
+_HEADLINE, _LINE = 200, 600  # characters
+
+
+def first_screen(report: Report, words: PageWords) -> dict[str, Any]:
+    """Return what the first screen shows."""
+    verdict, answer = report.verdict, answer_of(report, words)
+    if verdict is None or answer is None:
+        off = report.reason or None
+        said = f"{words.say('verdict.not_comparable')} {words.said(off)}" if off else words.say("verdict.none.why")
+        bare = {"headline": words.say("verdict.none"), "sentence": said, "claim": None, "reasons": []}
+        return {**bare, "light": "off", "picture": _drawn(report, words)}
+    said, _ = nothing_found(verdict.sentence, words)
+    headline, reasons = answer.verdict, [*answer.reasons]
+    if verdict.class_ == findings.NOT_TESTABLE:
+        headline = f"{headline}: {_why_not(report, verdict, words)}"
+        reasons = _not_tested(report, words)
+    if verdict.class_ == findings.NO_EVIDENCE:
+        reasons[1:1] = noticed(report, words)
+    return {
+        "light": _LIGHTS.get(verdict.class_, "off"),
+        "headline": powers(printable(headline[:1].upper() + headline[1:], _HEADLINE)),
+        "sentence": said or words.sentence(verdict.sentence, 900),
+        "reasons": [powers(printable(text, _LINE)) for text in reasons[:MOST]],
+        "claim": words.label("claim", verdict.class_),
+        "picture": _drawn(report, words),
+    }
+
+
+def _why_not(report: Report, verdict: findings.Verdict, words: Words) -> str:
+    """Return why a pair cannot be tested, in a few words."""
+    a, b = report.a.hidden, report.b.hidden
+    if a and b and a != b and verdict.rules and verdict.rules[-1].name == "comparable":
+        return words.say("verdict.widths", a=f"{a:,}", b=f"{b:,}")
+    return words.engine(report.reason or next(iter(verdict.reasons), "–")).text
+
+
+def _not_tested(report: Report, words: Words) -> list[str]:
+    """Return why parts could not be tested, those with the same reason together."""
+    parts: dict[str, list[str]] = {}
+    for item in report.evidence.components if report.evidence is not None else ():
+        if item.note and not item.tested:
+            parts.setdefault(words.engine(item.note).text, []).append(words.label("component", item.component))
+    return [f"{', '.join(names)}: {note}" for note, names in parts.items()]
+
+
+def noticed(report: Report, words: Words) -> list[str]:
+    """Say how small a share of common weights would have been noticed, if that is known.
+
+    Rows of which a share of the weights is common, the rest being independent, have that share as their cosine.
+    """
+    power = report.evidence.power if report.evidence is not None else ()
+    known = [(item.least, item) for item in power if item.name == "fixed_points" and item.least is not None]
+    if not known:
+        return []
+    least, item = min(known, key=lambda pair: pair[0])
+    return [words.say("answer.noticed", share=words.share(least), scope=item.scope, chance=words.share(item.power))]
+
+
+def nothing_found(sentence: str, words: Words) -> tuple[str, str]:
+    """Split the sentence of a verdict without evidence: what readers want first, and what would have been seen; else both empty."""
+    found = sentence.values.get("found") if isinstance(sentence, Text) else None
+    if not isinstance(found, Text) or "q" not in found.values:
+        return "", ""
+    values = found.values
+    seen = [
+        words.say("verdict.seen.of", quantity=words.engine(quantity).text, x=f"{values[x]:.2g}")
+        for quantity, x in ((values["q"], "x"), (values.get("r"), "y"))
+        if isinstance(quantity, str)
+    ]
+    return words.say("verdict.nothing_found"), words.say("verdict.seen", what=words.say("or").join(seen))
+
+
+def _drawn(report: Report, words: PageWords) -> dict[str, Any] | None:
+    """Place the raw cosine and its null on the axis of the picture; None where there is nothing to place."""
+    picture = picture_of(report)
+    if picture is None or picture.sd <= 0:
+        return None
+    low, high = picture.span
+    unit = (100 - 2 * _EDGE) / (high - low)
+    at, mean = (_EDGE + unit * (value - low) for value in (picture.x, picture.mean))
+    width = max(_LEAST, 2 * _TAILS * picture.sd * unit)
+    figures = {**picture.figures, "role": printable(picture.role, 60)}
+    return {
+        "curve": _CURVE,
+        "x": round(at, 2),
+        "x_anchor": _anchor(at),
+        "mean": round(mean, 2),
+        "mean_anchor": _anchor(mean),
+        "left": round(mean - width / 2, 2),
+        "width": round(width, 2),
+        "here": words.say("picture.here", **figures),
+        "shuffled": words.say("picture.shuffled", **figures),
+        "says": words.say(f"picture.says.{_stands(picture, report.verdict)}", z=f"{picture.z:.0f}", **figures),
+        "drawn": words.say("picture.drawn", n=picture.tensors),
+        "synthetic": words.say("picture.synthetic") if report.a.synthetic or report.b.synthetic else None,
+    }
+
+
+def _stands(picture: Picture, verdict: findings.Verdict | None) -> str:
+    if picture.z > SPREAD:
+        return "outside"
+    related = verdict is not None and _LIGHTS.get(verdict.class_) in ("related", "part")
+    return "other" if related else "inside"
+
+
+def _anchor(at: float) -> str:
+    """Return how a label at this place stays inside the picture."""
+    return "start" if at < 30 else "end" if at > 70 else "middle"
