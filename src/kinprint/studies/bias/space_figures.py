@@ -69,11 +69,13 @@ def _draw_toy(axes: Any, vectors: FloatArray, share: float, turn: float) -> None
     if share > 0.3:
         disc = Poly3DCollection([_disc(0.9 * -low)], facecolor=PLANE, alpha=0.35 * (share - 0.3) / 0.7, linewidth=0)
         axes.add_collection3d(disc)
-    for vector, colour, name in zip(moved, TOY_COLOURS, "AB", strict=True):
+    for vector, colour, name, side in zip(moved, TOY_COLOURS, "AB", (-1.0, 1.0), strict=True):
         axes.quiver(0, 0, 0, *vector, color=colour, linewidth=2.2, arrow_length_ratio=0.12)
-        aside = vector - (moved.sum(axis=0) - vector)  # away from the other one, so that no label lies at an arrowhead
-        place = 1.04 * vector + 0.1 * (high - low) * aside / np.linalg.norm(aside)
-        axes.text(*place, name, color=colour, fontsize=10, fontweight="bold", ha="center", va="center")
+        x, y, z = (
+            0.6 * vector
+        )  # beside the shafts, outwards: beyond its head, the one's letter lies at the head of the other
+        up = z + 0.08 * side * (high - low)
+        axes.text(x, y, up, name, color=colour, fontsize=10, fontweight="bold", ha="center", va="center")
     axes.set(xlim=(low, high), ylim=(low, high), zlim=(low, high), xlabel="x", ylabel="y", zlabel="z")
     axes.set_box_aspect((1, 1, 1))
     for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
