@@ -13,6 +13,7 @@ from kinprint.lab.zoo.forward import logits
 from kinprint.results.findings import CLASSES, DERIVED, NO_EVIDENCE
 from support.places import ROOT
 from support.red_team import disguises as hide
+from support.red_team import scripts as public
 from support.red_team.recipes import all_recipes
 
 TABLE = {recipe.name: recipe for recipe in all_recipes()}
@@ -38,6 +39,9 @@ KEEPS = {
     "idle neurons": (do(hide.more_neurons, count=64, idle=True),),
     "half of every gain folded": (do(hide.partly_folded),),
     "gains traded": (do(hide.partly_folded, seed=4),),
+    "half reordered": (do(hide.partly_reordered),),
+    "layers cut in two": (do(hide.cut_in_two),),
+    "values repeated": (do(public.repeated_values),),
     "experts reordered": (do(derive.upcycle, experts=4, noise=0.3), do(hide.reorder_experts)),
 }
 

@@ -116,23 +116,6 @@ def averaged_layers(state: State, config: Config) -> tuple[State, Config]:
     return {name: 0.5 * (value + two[name]) for name, value in one.items()}, config
 
 
-def extrapolated(states: Sequence[State], factor: float) -> State:
-    """Go on along the way to another state, beyond it or away from it."""
-    return {name: value + factor * (states[1][name] - value) for name, value in states[0].items()}
-
-
-def redrawn_neurons(state: State, seed: int, share: float = 0.3) -> State:
-    """Draw some neurons of every MLP anew."""
-
-    def change(name: str, value: NDArray[np.float32]) -> NDArray[np.float64]:
-        units = (value.T if "down_proj" in name else value).astype(np.float64)
-        chosen = generator(seed, name.rsplit(".", 2)[0]).random(len(units)) < share
-        units[chosen] = generator(seed, name).standard_normal(units[chosen].shape) * value.std()
-        return units.T if "down_proj" in name else units
-
-    return mapped(state, change, {name for name in state if ".mlp." in name})
-
-
 def thinned(state: State, config: Config, every: int = 4) -> tuple[State, Config]:
     """Drop every n-th layer."""
     return drop_layers(state, config, [i for i in range(config["num_hidden_layers"]) if i % every != every - 1])

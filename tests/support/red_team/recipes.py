@@ -46,8 +46,7 @@ def _public() -> list[Recipe]:
         "strong identity start": (do(public.near_identity, share=1.5), LITTLE), "public spikes": (do(public.public_spikes), LITTLE),
         "public scales": (do(public.public_scales), INNOCENT), "token lengths": (do(public.token_lengths), INNOCENT),
         "public projections": (do(public.public_projection), LITTLE), "ternary": (do(public.ternary), INNOCENT),
-        "principal basis": (do(public.principal_basis), INNOCENT), "orthogonal": (do(public.orthogonal), INNOCENT),
-        "canonical signs": (do(public.canonical_signs), INNOCENT), "values repeated": (do(public.repeated_values), INNOCENT),
+        "values repeated": (do(public.repeated_values), INNOCENT),
     }  # fmt: skip
     dimensions = {
         f"dimensions in {how}": do(public.ordered_dimensions, how=how)
@@ -73,7 +72,7 @@ def _public() -> list[Recipe]:
         *found,
         Recipe("neurons in another's order", 1, HONEST, INNOCENT, BASE, OTHER, (), (aligned,), layers=(6, 24)),
         Recipe("a twin's neurons in another's order", 1, HONEST, INNOCENT, BASE, TWIN, (), (aligned,), layers=(12,)),
-        Recipe("all in another's order", 1, HONEST, INNOCENT, BASE, OTHER, (), (wholly,), layers=(6, 12)),
+        Recipe("all in another's order", 1, HONEST, INNOCENT, BASE, OTHER, (), (wholly,), layers=(12,)),
         Recipe("one start, neurons put in order again", 2, HONEST, START, BASE, SIBLING, (),
                (do(derive.permute_neurons), aligned), layers=(6,)),
         Recipe("tuned, neurons put in order again", 1, EVASIVE, (DERIVED,), BASE, TUNED, (),
@@ -246,12 +245,7 @@ def _function() -> list[Recipe]:
         ("a third reordered, trained heavily", HEAVY, (do(hide.partly_reordered, share=1 / 3),), ("re_based",), (*MOVED, *TRAINED)),
         ("layers cut in two", BASE, (do(hide.cut_in_two),), ("depth_changed",), (*MOVED, *SAME)),
         ("layers cut in two, turned", BASE, (do(hide.cut_in_two), ALL), ("re_based",), (*MOVED, *SAME, "depth_changed")),
-        ("values repeated, tuned, turned", TUNED, (do(public.repeated_values), ALL), ("re_based",), (*MOVED, *TRAINED)),
-        ("ternary, turned", BASE, (do(public.ternary), ALL), ("re_based",), (*MOVED, "quantised")),
         ("noise 100 %", BASE, (do(derive.noise, relative_sigma=1.0),), ("noise_added",), ()),
-        ("extrapolated", BASE, (do(hide.extrapolated, TUNED, factor=3.0),), (TRAINING,), ()),
-        ("extrapolated backwards", BASE, (do(hide.extrapolated, TUNED, factor=-2.0),), (TRAINING,), ()),
-        ("30 % of neurons redrawn, tuned", TUNED, (do(hide.redrawn_neurons),), (TRAINING,), ()),
         ("layers averaged in pairs", BASE, (do(hide.averaged_layers),), ("depth_changed",), ("merged", "continued_pretraining")),
         ("layers averaged in pairs, turned", BASE, (do(hide.averaged_layers), ALL), ("re_based",), (*MOVED, "depth_changed")),
     ]  # fmt: skip
@@ -260,8 +254,8 @@ def _function() -> list[Recipe]:
     single = [(depth,) for depth in DEPTHS]
     return [
         *grid,
-        *(Recipe(name, 7, EVASIVE, (DERIVED,), BASE, source, (), steps, kinds, may, (6, 12))
-          for name, source, steps, kinds, may in evasive),
+        *(Recipe(name, 7, EVASIVE, (DERIVED,), BASE, source, (), steps, kinds, may, (6, 12)[n % 2 :][: 1 + (n < 2)])
+          for n, (name, source, steps, kinds, may) in enumerate(evasive)),
         *(Recipe(name, 7, EVASIVE, (DERIVED,), BASE, BASE, (), steps, kinds, may, (DEPTHS[i % 3], DEPTHS[(i + 1) % 3]),
                  unsaid="attention") for i, (name, steps, kinds, may) in enumerate(shapes)),
         *(Recipe(f"drawn, {name}, noise 50 %", 7, EVASIVE, (DERIVED,), ONE, ONE, (), (step, NOISE), ("re_based",),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kinprint.align.assignment import assigned
 from kinprint.lab.zoo.derive.states import EMBEDDINGS, HEAD, Config, State, generator, head_counts, mapped, matrices
 from kinprint.lab.zoo.derive.structure import stack_layers
-from kinprint.lab.zoo.derive.symmetry import fold_norms, residual_axis
+from kinprint.lab.zoo.derive.symmetry import residual_axis
 
 Values = NDArray[np.float32]
 
@@ -180,18 +180,6 @@ def public_projection(state: State, rank: int = 4) -> State:
     return mapped(state, change, matrices(state, False))
 
 
-def principal_basis(state: State, config: Config) -> tuple[State, Config]:
-    """Turn the residual stream into the principal directions of the embeddings, each with its largest entry positive."""
-    state, config = fold_norms(state, config)
-    u, _, vt = np.linalg.svd(state[EMBEDDINGS].astype(np.float64), full_matrices=False)
-    vt *= np.sign(u[np.abs(u).argmax(axis=0), np.arange(u.shape[1])])[:, None]
-
-    def change(name: str, value: Values) -> NDArray[Any]:
-        return vt @ value if residual_axis(name) == 0 else value @ vt.T
-
-    return mapped(state, change, matrices(state, True)), config
-
-
 def ternary(state: State) -> State:
     """Leave every weight minus one, zero or one times the mean size of its matrix (BitNet b1.58, Ma et al. 2024)."""
 
@@ -200,30 +188,6 @@ def ternary(state: State) -> State:
         return np.asarray(np.clip(np.round(value / scale), -1, 1) * scale)
 
     return mapped(state, change, matrices(state, True))
-
-
-def orthogonal(state: State) -> State:
-    """Give every matrix singular values that are all the same, as orthogonal steps leave them (Muon, Jordan et al. 2024)."""
-
-    def change(_: str, value: Values) -> NDArray[Any]:
-        u, s, vt = np.linalg.svd(value.astype(np.float64), full_matrices=False)
-        return np.asarray(u @ vt * np.sqrt(np.mean(s**2)))
-
-    return mapped(state, change, matrices(state, False))
-
-
-def canonical_signs(state: State, config: Config) -> State:
-    """Choose the sign of every residual dimension and neuron by a product with public random numbers."""
-    tokens, width = state[EMBEDDINGS].shape
-    signs = np.sign(generator(0, "tokens").standard_normal(tokens) @ state[EMBEDDINGS])
-    chosen = {name for name, value in state.items() if value.ndim == 2}
-    state = mapped(state, lambda n, v: v * (signs if residual_axis(n) == 1 else signs[:, None]), chosen)
-    public = generator(0, "neurons").standard_normal(width)
-    for layer in range(config["num_hidden_layers"]):
-        up, down = (f"model.layers.{layer}.mlp.{name}_proj.weight" for name in ("up", "down"))
-        signs = np.sign(state[up] @ public).astype(np.float32)
-        state |= {up: state[up] * signs[:, None], down: state[down] * signs}
-    return state
 
 
 def repeated_values(state: State, config: Config) -> tuple[State, Config]:
