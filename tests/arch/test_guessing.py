@@ -268,7 +268,15 @@ def test_naming_never_raises_and_loses_no_name(config: dict[str, object], shapes
         assert (tensor.expert is None) == (tensor.role.info.scope != "expert")
 
 
-WRAPPERS = ["module.", "_orig_mod.", "module._orig_mod.", "0.auto_model.", "model.0.auto_model.", "encoder.0.model.", "auto_model."]
+WRAPPERS = [
+    "module.",
+    "_orig_mod.",
+    "module._orig_mod.",
+    "0.auto_model.",
+    "model.0.auto_model.",
+    "encoder.0.model.",
+    "auto_model.",
+]
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
@@ -284,3 +292,68 @@ def test_a_single_layer_with_experts_is_no_wrapper() -> None:
     shapes = {f"model.layers.0.mlp.experts.{i}.{x}_proj.weight": (6, 8) for i in range(4) for x in ("gate", "up")}
     naming = name_tensors({}, {**shapes, "model.layers.0.input_layernorm.weight": (8,)})
     assert {(t.layer, t.expert) for t in naming.tensors if t.role is Role.EXPERT_UP} == {(0, i) for i in range(4)}
+
+
+def test_the_layer_is_the_number_before_the_part_that_names_the_role() -> None:
+    inner = {f"trunk.3.stack.{i}.attn.{x}_proj.weight": (8, 8) for i in range(4) for x in "qkv"}
+    inner |= {f"trunk.3.stack.{i}.norm1.weight": (8,) for i in range(4)}
+    naming = name_tensors({"model_type": "unheard_of"}, inner)
+    assert naming.architecture == "generic"
+    assert {t.layer for t in naming.tensors if t.role is Role.ATTN_Q} == {0, 1, 2, 3}
+    assert naming.unmapped == ()
+
+
+def test_unknown_encoders_and_decoders_do_not_share_their_numbers() -> None:
+    sides = {f"net.{side}.stack.{i}.attn.wq.weight": (8, 8) for side in ("encoder", "decoder") for i in range(2)}
+    cross = {f"net.decoder.stack.{i}.cross_attn.wq.weight": (8, 8) for i in range(2)}
+    norms = {f"net.{side}.stack.{i}.norm1.weight": (8,) for side in ("encoder", "decoder") for i in range(2)}
+    naming = name_tensors({}, {**sides, **cross, **norms})
+    assert {t.layer: t.name.split(".")[1] for t in naming.tensors if t.role is Role.ATTN_Q} == {
+        0: "encoder", 1: "encoder", 2: "decoder", 3: "decoder",
+    }  # fmt: skip
+    assert {t.layer for t in naming.tensors if t.role is Role.CROSS_Q} == {2, 3}
+
+
+HOSTILE_CONFIGS: list[dict[str, object]] = [
+    {"model_type": "t5", "num_layers": 10**30, "d_model": -3, "num_heads": "many"},
+    {"model_type": "mamba", "architectures": ["T5ForConditionalGeneration"], "intermediate_size": 2**70},
+    {"model_type": "\x1b[31m../../etc\0", "hidden_size": [1] * 1000},
+    {"model_type": "albert", "num_hidden_groups": 9_999, "num_hidden_layers": 9_999},
+    {"model_type": "x" * 100_000},
+]
+
+
+@pytest.mark.parametrize("config", HOSTILE_CONFIGS)
+def test_a_config_that_lies_changes_no_layer_and_loses_no_name(config: dict[str, object]) -> None:
+    naming = name_tensors(config, LLAMA)
+    assert accounted(naming) == sorted(LLAMA)
+    assert (naming.architecture, naming.guessed) == ("llama", True)
+    assert {t.layer for t in naming.tensors if t.role is Role.ATTN_Q} == {0, 1}
+    assert all(len(note) < 500 for note in naming.notes)
+
+
+def test_two_towers_with_the_same_names_are_not_mixed() -> None:
+    towers = {f"{side}.{name}": shape for side in ("left", "right") for name, shape in STRANGE.items()}
+    naming = name_tensors({}, towers)
+    assert accounted(naming) == sorted(towers)
+    keys = [tensor.key for tensor in naming.tensors]
+    assert len(keys) == len(set(keys))
+    assert len({tensor.name.split(".")[0] for tensor in naming.tensors}) == 1
+
+
+def test_a_hundred_thousand_layers_and_thousands_of_digits_are_no_layers() -> None:
+    numbers = ("10000", "99999", "100000", "9" * 40, "1" * 4000)
+    strange = {f"model.layers.{number}.mlp.up_proj.weight": (12, 8) for number in numbers}
+    strange[f"encoder.block.0.layer.{'2' * 3000}.layer_norm.weight"] = (8,)
+    naming = name_tensors({"model_type": "llama", "num_hidden_layers": 100_000}, {**LLAMA, **strange})
+    assert accounted(naming) == sorted({**LLAMA, **strange})
+    assert {t.layer for t in naming.tensors if t.role is Role.MLP_UP} == {0, 1}
+    assert naming.unmapped == tuple(sorted(strange))
+
+
+def test_an_encoder_of_ten_thousand_layers_before_a_decoder_is_counted_through() -> None:
+    shapes = {"shared.weight": (20, 8)}
+    for side, last in (("encoder", 9_999), ("decoder", 9_999)):
+        shapes |= {f"{side}.block.{i}.layer.0.SelfAttention.q.weight": (8, 8) for i in (0, last)}
+    naming = name_tensors({"model_type": "t5"}, shapes)
+    assert [t.layer for t in naming.tensors if t.role is Role.ATTN_Q] == [0, 9_999, 10_000, 19_999]

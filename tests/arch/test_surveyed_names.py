@@ -86,5 +86,5 @@ def test_channels_states_and_taps_of_mixers_are_never_permuted(role: Role) -> No
 
 
 def test_a_convolution_has_two_axes() -> None:
-    (taps,) = {t.shape for t in named("mamba").tensors if t.role is Role.MIXER_CONV}
+    (taps,) = {t.shape for t in named("mamba").tensors if t.role is Role.SSM_CONV}
     assert SURVEYED["mamba"].shapes["backbone.layers.0.mixer.conv1d.weight"] == (taps[0], 1, taps[1])

@@ -3,10 +3,12 @@
 import json
 
 import numpy as np
+import pytest
 from click.testing import CliRunner
 
+import kinprint
 from kinprint.cli.main import main
-from kinprint.errors import BadSelection
+from kinprint.errors import BadSelection, FormatError
 from support.layouts import write_checkpoint
 
 CONFIG = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -53,3 +55,52 @@ def test_one_of_two_models_may_have_it(tmp_path):
     found = CliRunner().invoke(main, arguments, standalone_mode=False)
     report = json.loads(found.stdout)
     assert [report[side]["files"][0]["name"] for side in "ab"] == ["old.npz", "model.safetensors"]
+
+
+def laid_out(folder, below, *, config_below=False):
+    """A model whose weights lie in a folder below, with the config and tokenizer above, as Transformers.js has them."""
+    weights = two_formats(folder / below)
+    (weights / "old.npz").unlink()
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0, "b": 1}}}))
+    if not config_below:
+        (weights / "config.json").rename(folder / "config.json")
+    return folder
+
+
+@pytest.mark.parametrize("below", ["onnx", "0_Transformer", "unet", "original"])
+@pytest.mark.parametrize("config_below", [False, True])
+def test_weights_in_a_known_folder_below_are_read_with_the_config_beside_or_above(tmp_path, below, config_below):
+    model = laid_out(tmp_path, below, config_below=config_below)
+    report = inspected(model)["model"]
+    assert [file["name"] for file in report["files"]] == [f"{below}/model.safetensors"]
+    assert (report["architecture"], report["architecture_guessed"]) == ("llama", False)
+    assert any(f"read from {below}/" in note for note in report["notes"])
+    with kinprint.open(model) as opened:
+        assert dict(opened.tokens) == {"a": 0, "b": 1}
+
+
+def test_a_file_in_any_folder_below_can_be_named(tmp_path):
+    report = inspected(laid_out(tmp_path, "elsewhere"), "--file", "elsewhere/model.safetensors")["model"]
+    assert [file["name"] for file in report["files"]] == ["elsewhere/model.safetensors"]
+    assert report["architecture"] == "llama"
+
+
+def test_weights_at_the_top_come_before_any_below(tmp_path):
+    model = two_formats(tmp_path)
+    laid_out(model, "onnx", config_below=True)
+    assert [file["name"] for file in inspected(model)["model"]["files"]] == ["model.safetensors"]
+
+
+def test_an_unknown_folder_below_is_not_searched(tmp_path):
+    found = CliRunner().invoke(main, ["inspect", str(laid_out(tmp_path, "backup"))], standalone_mode=False)
+    assert isinstance(found.exception, FormatError)
+    assert "named with --file" in found.exception.hint
+
+
+def test_a_link_below_is_not_followed(tmp_path):
+    outside = laid_out(tmp_path / "outside", "onnx")
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "onnx").symlink_to(outside / "onnx")
+    found = CliRunner().invoke(main, ["inspect", str(model)], standalone_mode=False)
+    assert isinstance(found.exception, FormatError)

@@ -16,6 +16,7 @@ _BIAS_NAMES = ("bias", "beta")
 _LONGEST_NAME = 500  # no module path is longer; searching for words in what an attacker made up is a waste
 
 
+_CROSS = {Role.ATTN_Q: Role.CROSS_Q, Role.ATTN_K: Role.CROSS_K, Role.ATTN_V: Role.CROSS_V, Role.ATTN_O: Role.CROSS_O}
 _words = cache(read_packaged)
 
 
@@ -30,15 +31,18 @@ def guess_rule(key: str) -> NameRule | None:
     words = _words("_generic")
     if any(word in text for word in words["fused"]):
         return None
+    cross = any(word in text for word in words["cross"])
     expert = block != "" and "expert" in text and ".#." in text
     section = "model" if not block else "expert" if expert else "shared" if "shared_expert" in text else "layer"
     named = next((entry["role"] for entry in words[section] if any(word in text for word in entry["any"])), None)
     role = None if named is None else Role(named)
+    role = _CROSS.get(role) if cross and role is not None else role
     if role is not None and kind in _BIAS_NAMES:
         role = BIASES.get(role)
     if role is None:
         return None
-    return NameRule(role, indices=key.count(".#"), has_layer=block != "", has_expert=expert)
+    encoder = "encoder" in head and "decoder" not in head
+    return NameRule(role, indices=key.count(".#"), has_layer=block != "", has_expert=expert, encoder=encoder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from kinprint.arch.guess import generic
 from kinprint.arch.loading import load, load_all, selectors
 from kinprint.arch.naming import Naming, RoleTensor
 from kinprint.arch.roles import Axis, Role
-from kinprint.arch.templates import Architecture, NameForms, NameKey
+from kinprint.arch.templates import Architecture, NameForms, NameKey, numbered_prefix
 from kinprint.text import Text
 
 _ENOUGH = 0.5  # fraction of names that an architecture file must cover to be believed
@@ -28,6 +28,8 @@ def name_tensors(config: Mapping[str, object], shapes: Mapping[str, tuple[int, .
     architecture, reasons = _choose(config, forms.counts())
     draft = Draft(architecture, flat)
     by_pattern = architecture is generic()
+    if by_pattern and (wrapper := numbered_prefix(shapes)):
+        forms = NameForms(shapes, wrapper)
     draft.fill(forms, shapes, in_order=by_pattern)
     width = width_of(draft.found.values())
     for slot, tensor in list(draft.found.items()) if by_pattern else ():  # guesses that contradict the residual width

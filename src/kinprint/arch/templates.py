@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -43,6 +43,15 @@ def wrapper_of(names: Iterable[str]) -> str:
     return counted[0][0] if counted and counted[0][1] >= _WRAPPED * len(found) else ""
 
 
+def numbered_prefix(names: Collection[str]) -> str:
+    """Return what stands before nearly all names and ends in a number that is no layer's, as layers are counted after it."""
+    heads = [name[: match.end() + 1] if (match := _INDEX.search(name)) else "" for name in names]
+    head, count = Counter(heads).most_common(1)[0] if heads else ("", 0)
+    inner = {match[1] for name in names if name.startswith(head) and (match := _INDEX.search(name, len(head) - 1))}
+    experts = any("expert" in name for name in names)
+    return head if head and count >= _WRAPPED * len(heads) and len(inner) > 1 and not experts else ""
+
+
 class NameForm:
     """Name without its first index, and the stored tensors that share that form and differ in the layer."""
 
@@ -62,13 +71,13 @@ class NameForm:
 class NameForms:
     """The tensors of a checkpoint, gathered by form: what is found out about a form holds for all its names."""
 
-    def __init__(self, stored: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(self, stored: Mapping[str, tuple[int, ...]], wrapper: str | None = None) -> None:
         self.forms: list[NameForm] = []
         # by what stands before the first index, then by what follows it
         known: dict[str | None, dict[str, NameForm]] = {}
         tails: dict[str, NameForm] = {}
         head, length, first = "", 0, -1
-        wrapper = wrapper_of(stored)
+        wrapper = wrapper_of(stored) if wrapper is None else wrapper
         for name, shape in stored.items():
             # Names mostly come by layer: then the head, up to and with the first index, is that of the name before.
             if first < 0 or not name.startswith(head):

@@ -24,10 +24,10 @@ SAFETENSORS = Format(
 )
 PYTORCH = Format(
     name="PyTorch",
-    suffixes=(".bin", ".pt", ".pth"),
+    suffixes=(".bin", ".pt", ".pth", ".ckpt"),
     load=_load("pytorch.archive"),
     index_names=("pytorch_model.bin.index.json",),
-    single_names=("pytorch_model.bin", "model.pt", "model.pth", "consolidated.00.pth"),
+    single_names=("pytorch_model.bin", "model.pt", "model.pth", "model.ckpt", "consolidated.00.pth"),
     accepts=lambda head: head.startswith(b"PK\x03\x04"),
 )
 LLAMA2C = Format(

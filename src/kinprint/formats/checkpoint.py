@@ -48,6 +48,7 @@ class Checkpoint:
     documents: Mapping[str, Callable[[], dict[str, object]]] = field(default_factory=dict, repr=False)
     adapter: bool = False  # an adapter's own tensors, or with a base the base's with the adapter added
     base: Checkpoint | None = field(default=None, repr=False)
+    place: str = ""  # folder of the weights below the model's own, with its slash
 
     @property
     def label(self) -> str:
@@ -62,7 +63,13 @@ class Checkpoint:
         """Return a small JSON file of the model (a tokenizer, say) within the budget, or None if it has none."""
         if name in self.documents:
             return self.documents[name]()
-        return read_json_of(self.session, self.folder, name, cap=cap)
+        return read_beside(self.session, self.folder, self.place, name, cap)
+
+
+def read_beside(session: Session, folder: Folder, place: str, name: str, cap: int) -> dict[str, object] | None:
+    """Return a small JSON file that lies beside the weights, or else in the model's own folder above them."""
+    found = read_json_of(session, folder, place + name, cap=cap) if place else None
+    return read_json_of(session, folder, name, cap=cap) if found is None else found
 
 
 def execute_together(plans: Sequence[tuple[Checkpoint, ReadPlan]]) -> list[list[Array]]:
@@ -102,8 +109,10 @@ def _open_weights(folder: Folder, wanted: str | None, session: Session) -> Check
     index_job = session.start(lambda: _weight_map(session, folder, candidates)) if candidates else None
     opened: dict[str, Source] = {}
     lookups = _look_up_ahead(session, folder, opened) if choice is not None and choice.index_name else {}
-    config_job = session.start(lambda: read_json_of(session, folder, CONFIG_NAME, cap=CONFIG_CAP))
+    place = "".join(((choice.index_name or choice.names[0]) if choice else "").rpartition("/")[:2])
+    config_job = session.start(lambda: read_beside(session, folder, place, CONFIG_NAME, CONFIG_CAP))
     index = index_job.result() if index_job else {}
+    index = {tensor: place + file for tensor, file in index.items()} if place else index
     names = sorted(set(index.values())) or list(choice.names if choice else SAFETENSORS.single_names[:1])
     check_one_format(names, label)
     sources = _open_all(folder, names, opened, from_index=bool(index))
@@ -118,6 +127,8 @@ def _open_weights(folder: Folder, wanted: str | None, session: Session) -> Check
     shards = session.map(load, range(len(names)))
     check_together(shards)
     tensors, files, notes = _gather(names, shards, index)
+    if place and wanted is None:
+        notes.append(Text("the model's own folder holds no weights: read from {name}", name=place))
     if choice is not None and choice.passed_over and wanted is None:
         chosen = choice.index_name or ", ".join(names[:3])
         also = joined(choice.passed_over)
@@ -136,6 +147,7 @@ def _open_weights(folder: Folder, wanted: str | None, session: Session) -> Check
         folder,
         (*sources, *(further for shard in shards for further in shard.further)),
         {name: make for shard in shards for name, make in shard.documents.items()},
+        place=place,
     )
     rows, quantised = assemble(checkpoint.tensors, checkpoint.config, checkpoint.read)
     return replace(checkpoint, tensors=Tensors(rows), notes=(*notes, *quantised)) if quantised else checkpoint

@@ -128,9 +128,10 @@ def choose_files(listed: Collection[str], wanted: str | None, label: str) -> Cho
     if wanted is not None:
         split = any(item.claims(wanted) and item.split_by_name for item in FORMATS.values())
         return Choice(_with_siblings(wanted, listed) if split else (wanted,), None)
-    top = [name for name in listed if "/" not in name]
+    folder = _folder_of_weights(listed)
+    top = [name for name in listed if name.rpartition("/")[0] == folder]
     for item in FORMATS.values():
-        index = next((name for name in item.index_names if name in top), None)
+        index = next((name for name in _below(folder, item.index_names) if name in top), None)
         files = sorted(name for name in top if item.claims(name))
         if index is None and not files:
             continue
@@ -141,8 +142,22 @@ def choose_files(listed: Collection[str], wanted: str | None, label: str) -> Cho
     raise FormatError(said, hint=f"known formats: {_known_suffixes()}; a file in a folder below is named with --file")
 
 
+_FOLDERS = ("0_Transformer", "transformer", "unet", "text_encoder", "onnx", "original")
+"""Where weights lie that are not at the top, first come first: sentence-transformers, diffusers, Transformers.js, Meta."""
+
+
+def _folder_of_weights(listed: Collection[str]) -> str:
+    """Return the folder to look in: the model's own (empty), or the first known one below if that has no weights."""
+    holds = {name.rpartition("/")[0] for name in listed if any(item.claims(name) for item in FORMATS.values())}
+    return "" if "" in holds else next((name for name in _FOLDERS if name in holds), "")
+
+
+def _below(folder: str, names: Sequence[str]) -> list[str]:
+    return [f"{folder}/{name}" if folder else name for name in names]
+
+
 def _best(item: Format, files: Sequence[str], label: str) -> tuple[str, ...]:
-    if single := next((name for name in item.single_names if name in files), None):
+    if single := next((name for name in _below(files[0].rpartition("/")[0], item.single_names) if name in files), None):
         return (single,)
     groups: list[tuple[str, ...]] = []
     known, grouped = frozenset(files), set[str]()
@@ -153,7 +168,7 @@ def _best(item: Format, files: Sequence[str], label: str) -> tuple[str, ...]:
         if len(groups) > 1:  # the best, and whether there is one
             break
     if len(groups) > 1 and item.rank(groups[0][0])[0] == item.rank(groups[1][0])[0]:
-        said = f"{label}: {len(files)} {item.suffixes[0]} files and nothing to say which belong together"
+        said = f"{label}: {len(files)} {item.name} files and nothing to say which belong together"
         raise FormatError(said, hint="name the file you mean, for example --file " + groups[0][0])
     return groups[0]
 

@@ -15,6 +15,9 @@ from kinprint.text import Text
 _OPEN_FLAGS = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK"))
 
 
+_MOST_FOLDERS = 64  # in a folder of models rather than a model's there may be thousands
+
+
 class LocalFile:
     """One file on disk, read with pread into the caller's buffer. A file that changes while it is read is an error."""
 
@@ -85,6 +88,18 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
         return False
 
 
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder of its own: a link could lead anywhere."""
+    return entry.is_dir(follow_symlinks=False)
+
+
+def _files_in(folder: Path) -> list[str]:
+    try:
+        return [entry.name for entry in os.scandir(folder) if _is_file(entry)]
+    except OSError:  # one that may not be listed holds nothing for us
+        return []
+
+
 class LocalFolder:
     """A folder in the hub's layout, or one weight file of it with the config and tokenizer that lie beside it."""
 
@@ -97,9 +112,13 @@ class LocalFolder:
 
     @property
     def names(self) -> frozenset[str]:
-        """The files in the folder itself; subfolders hold other things (original weights, adapters)."""
-        found = frozenset(entry.name for entry in os.scandir(self._root) if _is_file(entry))
-        return found & {*needed_with(self._only), *COMPANIONS} if self._only else found
+        """The files in the folder, and those one level below, where some layouts keep the weights (`onnx/model.onnx`)."""
+        entries = list(os.scandir(self._root))
+        found = frozenset(entry.name for entry in entries if _is_file(entry))
+        if self._only:
+            return found & {*needed_with(self._only), *COMPANIONS}
+        below = sorted(entry.name for entry in entries if entry.name[0] != "." and _is_folder(entry))
+        return found | {f"{name}/{file}" for name in below[:_MOST_FOLDERS] for file in _files_in(self._root / name)}
 
     def open(self, name: str) -> LocalFile:
         """Open a member for reading by range."""
