@@ -10,8 +10,8 @@ from kinprint.evidence.words import word
 from kinprint.render.content.answer import picture_of
 from kinprint.render.content.report import identity
 from kinprint.render.page import page_html
+from kinprint.render.page.first_screen import first_screen
 from kinprint.render.page.markup import PageWords
-from kinprint.render.page.report import first_screen, nothing_found
 from kinprint.results.findings import ControlFinding, PowerFinding, Rule
 from kinprint.results.measurements import TensorComparison
 from kinprint.results.models import SYNTHETIC
@@ -42,19 +42,6 @@ def with_controls(report: Report, *controls: ControlFinding) -> Report:
 # -- the headline ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lang", ["en", "ko"])
-def test_a_headline_keeps_what_readers_want_first(lang: str) -> None:
-    said, seen = nothing_found(NOTHING, PageWords(lang))
-    assert re.findall(r"\d[\d.]*\d", said + seen) == ["95", "0.95", "0.12"]
-    assert "0.95" not in said
-    assert bool(re.search("[가-힣]", said) and re.search("[가-힣]", seen)) == (lang == "ko")
-
-
-@pytest.mark.parametrize("text", ["A sentence.", str(NOTHING), Text("A sentence."), ""])
-def test_a_sentence_without_data_stays_whole(text: str) -> None:
-    assert nothing_found(text, PageWords("en")) == ("", "")
-
-
 def _nothing(report: Report) -> Report:
     assert report.verdict is not None
     assert report.evidence is not None
@@ -73,7 +60,7 @@ def test_no_evidence_says_how_small_a_share_would_have_been_noticed(report: Repo
     assert found["sentence"] == PageWords(lang).say("verdict.nothing_found")
     assert [text for text in found["reasons"] if "15%" in text and "95%" in text and "mlp_up" in text]
     raw = page_html(_nothing(report), lang=lang).decode()
-    assert "0.95" in raw[raw.index('id="controls"') :]  # the technical sentence stands beside the power of the tests
+    assert "0.95" in raw[raw.index('id="controls"') :]  # the engine's own sentence stands beside the power of the tests
 
 
 def test_what_cannot_be_tested_says_why_in_the_headline(report: Report) -> None:

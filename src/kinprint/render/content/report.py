@@ -77,12 +77,10 @@ def rules_sections(verdict: Verdict, evidence: Evidence, words: Words) -> list[S
 
 def names_of(report: Report) -> tuple[str, str]:
     """Return the names that readers know the models by: their labels, else those of the hub, or the last parts of paths."""
-    models, chosen = (report.a, report.b), report.settings
-    short = short_names([model.reference for model in models])
-    if report.a.reference == report.b.reference:
-        short = [short_names([model.reference])[0] for model in models]
-    found = [model.reference if model.kind == "hub" else name for model, name in zip(models, short, strict=True)]
-    return printable(chosen.label_a or found[0], 400), printable(chosen.label_b or found[1], 400)
+    references, chosen = list(dict.fromkeys((report.a.reference, report.b.reference))), report.settings
+    short = dict(zip(references, short_names(references), strict=True))
+    a, b = (model.reference if model.kind == "hub" else short[model.reference] for model in (report.a, report.b))
+    return printable(chosen.label_a or a, 400), printable(chosen.label_b or b, 400)
 
 
 def models_table(report: Report, words: Words) -> Table:

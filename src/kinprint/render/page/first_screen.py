@@ -3,13 +3,14 @@
 import math
 from typing import Any
 
+from markupsafe import escape
+
 from kinprint._util.plain import printable
-from kinprint.render.content.answer import MOST, SPREAD, Picture, answer_of, picture_of
+from kinprint.render.content.answer import MOST, SPREAD, answer_of, picture_of
 from kinprint.render.page.markup import PageWords, powers
 from kinprint.render.texts.words import Words
 from kinprint.results import findings
 from kinprint.results.report import Report
-from kinprint.text import Text
 
 _LIGHTS = {
     findings.IDENTICAL: "related",
@@ -27,25 +28,24 @@ _HEADLINE, _LINE = 200, 600  # characters
 def first_screen(report: Report, words: PageWords) -> dict[str, Any]:
     """Return what the first screen shows."""
     verdict, answer = report.verdict, answer_of(report, words)
+    shown = {"light": "off", "reasons": (), "claim": None, "picture": _drawn(report, words)}
     if verdict is None or answer is None:
-        off = report.reason or None
-        said = f"{words.say('verdict.not_comparable')} {words.said(off)}" if off else words.say("verdict.none.why")
-        bare = {"headline": words.say("verdict.none"), "sentence": said, "claim": None, "reasons": []}
-        return {**bare, "light": "off", "picture": _drawn(report, words)}
-    said, _ = nothing_found(verdict.sentence, words)
-    headline, reasons = answer.verdict, [*answer.reasons]
+        why = f"{words.say('verdict.not_comparable')} {words.said(report.reason)}" if report.reason else None
+        return {**shown, "headline": words.say("verdict.none"), "sentence": why or words.say("verdict.none.why")}
+    headline, reasons, sentence = answer.verdict, [*answer.reasons], words.sentence(verdict.sentence, 900)
     if verdict.class_ == findings.NOT_TESTABLE:
         headline = f"{headline}: {_why_not(report, verdict, words)}"
         reasons = _not_tested(report, words)
     if verdict.class_ == findings.NO_EVIDENCE:
         reasons[1:1] = noticed(report, words)
+        sentence = escape(words.say("verdict.nothing_found"))
     return {
+        **shown,
         "light": _LIGHTS.get(verdict.class_, "off"),
         "headline": powers(printable(headline[:1].upper() + headline[1:], _HEADLINE)),
-        "sentence": said or words.sentence(verdict.sentence, 900),
+        "sentence": sentence,
         "reasons": [powers(printable(text, _LINE)) for text in reasons[:MOST]],
         "claim": words.label("claim", verdict.class_),
-        "picture": _drawn(report, words),
     }
 
 
@@ -79,20 +79,6 @@ def noticed(report: Report, words: Words) -> list[str]:
     return [words.say("answer.noticed", share=words.share(least), scope=item.scope, chance=words.share(item.power))]
 
 
-def nothing_found(sentence: str, words: Words) -> tuple[str, str]:
-    """Split the sentence of a verdict without evidence: what readers want first, and what would have been seen; else both empty."""
-    found = sentence.values.get("found") if isinstance(sentence, Text) else None
-    if not isinstance(found, Text) or "q" not in found.values:
-        return "", ""
-    values = found.values
-    seen = [
-        words.say("verdict.seen.of", quantity=words.engine(quantity).text, x=f"{values[x]:.2g}")
-        for quantity, x in ((values["q"], "x"), (values.get("r"), "y"))
-        if isinstance(quantity, str)
-    ]
-    return words.say("verdict.nothing_found"), words.say("verdict.seen", what=words.say("or").join(seen))
-
-
 def _drawn(report: Report, words: PageWords) -> dict[str, Any] | None:
     """Place the raw cosine and its null on the axis of the picture; None where there is nothing to place."""
     picture = picture_of(report)
@@ -102,6 +88,8 @@ def _drawn(report: Report, words: PageWords) -> dict[str, Any] | None:
     unit = (100 - 2 * _EDGE) / (high - low)
     at, mean = (_EDGE + unit * (value - low) for value in (picture.x, picture.mean))
     width = max(_LEAST, 2 * _TAILS * picture.sd * unit)
+    related = report.verdict is not None and _LIGHTS.get(report.verdict.class_) in ("related", "part")
+    stands = "outside" if picture.z > SPREAD else "other" if related else "inside"
     figures = {**picture.figures, "role": printable(picture.role, 60)}
     return {
         "curve": _CURVE,
@@ -113,17 +101,10 @@ def _drawn(report: Report, words: PageWords) -> dict[str, Any] | None:
         "width": round(width, 2),
         "here": words.say("picture.here", **figures),
         "shuffled": words.say("picture.shuffled", **figures),
-        "says": words.say(f"picture.says.{_stands(picture, report.verdict)}", z=f"{picture.z:.0f}", **figures),
+        "says": words.say(f"picture.says.{stands}", z=f"{picture.z:.0f}", **figures),
         "drawn": words.say("picture.drawn", n=picture.tensors),
         "synthetic": words.say("picture.synthetic") if report.a.synthetic or report.b.synthetic else None,
     }
-
-
-def _stands(picture: Picture, verdict: findings.Verdict | None) -> str:
-    if picture.z > SPREAD:
-        return "outside"
-    related = verdict is not None and _LIGHTS.get(verdict.class_) in ("related", "part")
-    return "other" if related else "inside"
 
 
 def _anchor(at: float) -> str:

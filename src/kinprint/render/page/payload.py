@@ -6,7 +6,7 @@ here, each once, and the scripts use nothing else of the report's texts.
 
 import base64
 import zlib
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -22,11 +22,9 @@ _TEXT, _NAME = 300, 160
 _LEVEL = 6  # of deflating: 0.07 s for two models of 48 layers; level 3 takes a third of that, for 7% more bytes
 
 
-class _Interned(dict[Hashable, int]):
-    """Values, each once, and the place of each in their order."""
-
-    def place(self, value: Hashable) -> int:
-        return self.setdefault(value, len(self))
+def _place(found: dict[Any, int], value: object) -> int:
+    """Return the place of a value among those found, each of which stands once."""
+    return found.setdefault(value, len(found))
 
 
 def packed(report: Report | PairsReport, voices: Sequence[PageWords], **shown: Any) -> bytes:
@@ -46,7 +44,8 @@ def shown_of(report: Report, voices: Sequence[PageWords]) -> dict[str, Any]:
         }
         for grid in report.grids
     ]
-    return {"measured": _measured(report.comparisons, voices), "grids": said}
+    matches = report.evidence.alignment.matches if report.evidence is not None else []
+    return {"measured": _measured(report.comparisons, voices), "grids": said, "map": matches}
 
 
 def _said(text: str | None, voices: Sequence[PageWords]) -> dict[str, str]:
@@ -55,18 +54,19 @@ def _said(text: str | None, voices: Sequence[PageWords]) -> dict[str, str]:
 
 def _measured(comparisons: Iterable[TensorComparison], voices: Sequence[PageWords]) -> dict[str, Any]:
     """Return place, metric, source of p, remark and flags of every measurement, in the order of the report."""
-    names, roles, metrics, texts, hows = (_Interned() for _ in range(5))
+    tables: list[dict[Any, int]] = [{} for _ in range(5)]
+    names, roles, metrics, texts, hows = tables
     places: list[list[Any]] = []
     rows: list[list[int]] = []
     for item in comparisons:
-        tensors = [names.place(middle_cut(printable(side.tensor, 4 * _NAME), _NAME)) for side in (item.a, item.b)]
+        tensors = [_place(names, middle_cut(printable(side.tensor, 4 * _NAME), _NAME)) for side in (item.a, item.b)]
         for found in item.measurements or (Measurement("", item.status, reason=item.reason),):
             null = found.null
-            how = hows.place((null.p_method, null.n_draws) if null else None)
-            why = texts.place(found.reason or (null.p_text if null else None))
+            how = _place(hows, (null.p_method, null.n_draws) if null else None)
+            why = _place(texts, found.reason or (null.p_text if null else None))
             flags = LESS * (null.tail == "less") | BOUND * null.p_method.bound if null else NO_TEST
-            rows.append([len(places), metrics.place(printable(found.metric, 60)), how, why, flags])
-        places.append([roles.place(printable(item.role, 60)), item.layer, item.expert, *tensors])
+            rows.append([len(places), _place(metrics, printable(found.metric, 60)), how, why, flags])
+        places.append([_place(roles, printable(item.role, 60)), item.layer, item.expert, *tensors])
     return {
         "roles": [*roles],
         "metrics": [*metrics],

@@ -18,7 +18,7 @@ from kinprint.render.content.pairs import strongest_first, verdict_between
 from kinprint.render.content.tree import ties, title
 from kinprint.render.drawing.evidence_chart import evidence_chart
 from kinprint.render.page.both_languages import differences
-from kinprint.render.page.first_screen import first_screen, nothing_found
+from kinprint.render.page.first_screen import first_screen
 from kinprint.render.page.layer_map import layer_map_of
 from kinprint.render.page.markup import PageWords, middle_cut
 from kinprint.render.page.payload import packed, shown_of
@@ -45,7 +45,7 @@ _TABLES = {  # what templates call
 def report_html(report: Report, lang: str = "en") -> bytes:
     """Return the report as one HTML file in the language `lang`, which can show the other one too; always the same bytes."""
     settings, voices = report.settings, _voices(lang)
-    shown = {
+    shown: dict[str, Any] = {
         "run": report.run,
         "names": content.names_of(report),
         "named_only": bool(settings.controls or settings.related or settings.parents or settings.bases),
@@ -60,7 +60,7 @@ def pairs_html(report: PairsReport, lang: str = "en") -> bytes:
     """Return matrix, groups, tree, and every pair beside its null as one HTML file; the same report gives the same bytes."""
     voices, models, pairs = _voices(lang), report.tree.models, strongest_first(report)
     places = {frozenset((pair.a, pair.b)): number for number, pair in enumerate(pairs)}
-    shown = {
+    shown: dict[str, Any] = {
         "run": report.tree.run,
         "pairs": pairs,
         "names": [title(model) for model in models],
@@ -107,18 +107,17 @@ def _cell(report: PairsReport, one: TreeModel, two: TreeModel, places: dict[froz
 def _view(report: Report, words: PageWords) -> dict[str, Any]:
     """Return what the templates show beside the report itself."""
     verdict, evidence = report.verdict, report.evidence
+    parts = [item.tested for item in evidence.components] if evidence else []
     return {
         "first": first_screen(report, words),
-        "seen": nothing_found(verdict.sentence, words)[1] if verdict else "",
         "role_map": role_map(report),
         "measured": any(item.measurements for item in report.comparisons),
         "compared": any(item.compared for item in report.summary),
-        "matched": evidence is not None
-        and bool(evidence.edits or evidence.alignment.layers or any(item.tested for item in evidence.components)),
+        "matched": evidence is not None and any((evidence.edits, evidence.alignment.layers, *parts)),
         "drawn_grids": any(grid.status == OK for grid in report.grids),
         "declares_something": content.declares_something(report.declared),
         "failed": tuple(item for item in evidence.controls if item.status == "failed") if evidence else (),
-        "chart": evidence_chart(verdict, evidence, words, _TESTS) if verdict and evidence else None,
+        "chart": evidence_chart(verdict, evidence, words, _TESTS) if verdict and verdict.tests and evidence else None,
         "layer_map": layer_map_of(report, words),
         "experts_shared": sum(item.shared for item in evidence.experts) if evidence else 0,
         "off_tests": tables.off_tests(evidence.tests) if evidence else (),
@@ -154,7 +153,6 @@ def environment() -> Environment:
         ranges=ranges,
         declared_states=(UNDECLARED, OTHER_DECLARED, DECLARED, NOT_SHOWN, NOTHING_DECLARED, NOT_JUDGED),
         tree=tree_words,
-        nothing_found=nothing_found,
         middle_cut=middle_cut,
         **{name: getattr(home, name) for home, names in _TABLES.items() for name in names.split()},
     )

@@ -21,7 +21,7 @@ K.part(() => {
     return out;
   }
   const grids = K.data.report.grids.map((grid, at) => unpacked(grid, K.data.grids[at]));
-  const map = K.data.report.evidence ? K.data.report.evidence.alignment.matches : [];
+  const { map } = K.data;
   const roleBox = K.byId('heat-role');
   const panels = K.byId('heat-panels');
   const readout = K.byId('heat-value');
