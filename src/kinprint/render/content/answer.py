@@ -1,6 +1,7 @@
 """Say what a comparison found in a few plain lines: what comes first, for readers who are no statisticians."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kinprint._util.numeric import median
@@ -15,7 +16,7 @@ _NEURONS = frozenset(
 _CONTROLS = frozenset({"self", "shuffled self"})
 _CORRELATIONS = ("matrix_correlation", "token_rows", "norm_joint")
 _ORDINARY = math.log10(0.05)  # a p-value above this, after correction, is one that unrelated models give every day
-_WIDTH, _SPREAD = 25, 3  # columns of the line that is drawn, and how many standard deviations of the null it marks
+_SPREAD = 3  # standard deviations of the null that the drawn line marks
 MOST = 3  # reasons
 
 
@@ -26,7 +27,7 @@ class Answer:
     verdict: str
     sentence: str
     reasons: tuple[str, ...]
-    picture: str | None
+    picture: Callable[[int], str] | None  # from the columns of the line that it draws
     untested: str | None
     next_step: str
 
@@ -87,7 +88,7 @@ def _together(test: EvidenceTest, words: Words) -> str | None:
     return words.say("answer.together", scope=test.scope, **shown)
 
 
-def _picture(report: Report, words: Words) -> str | None:
+def _picture(report: Report, words: Words) -> Callable[[int], str] | None:
     """Draw the raw cosine of a role, of norms if there are any, inside what shuffling gives: medians over its layers."""
     kinds = {line.role: line.kind for line in report.summary}
     known: dict[str, list[tuple[float, float, float]]] = {}
@@ -99,12 +100,16 @@ def _picture(report: Report, words: Words) -> str | None:
     if role is None:
         return None
     x, mean, sd = (median(values) for values in zip(*known[role], strict=True))
-    low, high = min(x, mean - (_SPREAD + 1) * sd), max(x, mean + (_SPREAD + 1) * sd)
-    drawn = ["─"] * _WIDTH
-    for mark, value in zip("├┤┼●", (mean - _SPREAD * sd, mean + _SPREAD * sd, mean, x), strict=True):
-        drawn[round((value - low) / (high - low or 1.0) * (_WIDTH - 1))] = mark
     figures = {"x": f"{x:.4f}", "mean": f"{mean:.4f}", "sd": f"{sd:.4f}"}
-    return words.say("answer.picture", scope=role, line="".join(drawn), **figures)
+    return lambda columns: words.say("answer.picture", scope=role, line=_drawn(x, mean, sd, columns), **figures)
+
+
+def _drawn(x: float, mean: float, sd: float, columns: int) -> str:
+    low, high = min(x, mean - (_SPREAD + 1) * sd), max(x, mean + (_SPREAD + 1) * sd)
+    drawn = ["─"] * columns
+    for mark, value in zip("├┤┼●", (mean - _SPREAD * sd, mean + _SPREAD * sd, mean, x), strict=True):
+        drawn[round((value - low) / (high - low or 1.0) * (columns - 1))] = mark
+    return "".join(drawn)
 
 
 def _untested(verdict: Verdict, words: Words) -> str | None:
