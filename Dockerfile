@@ -4,6 +4,8 @@ FROM python:3.11-slim AS build
 WORKDIR /build
 COPY requirements/locked requirements/locked
 COPY pyproject.toml README.md LICENSE ./
+COPY tools/demo_models.py tools/demo_models.py
+COPY demo/models demo/models
 COPY src src
 RUN python -m venv --without-pip /opt/builder \
  && python -m pip --python /opt/builder install --no-cache-dir --require-hashes -r requirements/locked/build.txt \

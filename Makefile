@@ -20,18 +20,11 @@ STUDIES := baselines metrics bias sanity origin scale
 .PHONY: demo test audit lock test-all test-slow test-browser browser test-torch test-real real nightly studies gallery lineage red-team architectures check \
 	format schema docs notebook bench bench-quick models models-smoke null null-check clean
 
-# compare tells its verdict by its exit code: 0 no evidence, 11 derived.
-expect = ; code=$$?; [ $$code -eq $(1) ] || { echo "expected exit code $(1), got $$code" >&2; exit 1; }
-
 demo: $(VENV)/core.done
-	@echo "== base against its fine-tune: related"
-	HF_HUB_OFFLINE=1 $(BIN)/kinprint compare demo/models/base demo/models/finetune --format text --out demo-report/finetune --html demo-report/finetune.html $(call expect,11)
-	@echo; echo "== base against a model trained alike from another seed: unrelated, although raw norm cosines are 0.99"
-	HF_HUB_OFFLINE=1 $(BIN)/kinprint compare demo/models/base demo/models/unrelated --format text --out demo-report/unrelated --html demo-report/unrelated.html $(call expect,0)
-	@echo; echo "reports, to open in a browser: demo-report/finetune.html  demo-report/unrelated.html"
-	@echo "in Korean:              $(BIN)/kinprint report demo-report/finetune/report.json --html demo-report/finetune.ko.html --lang ko --format text"
-	@echo "every layer and metric: $(BIN)/kinprint compare demo/models/base demo/models/finetune --full"
-	@echo "why this verdict:       $(BIN)/kinprint compare demo/models/base demo/models/grown --explain --format table --summary"
+	$(BIN)/kinprint demo --out demo-report
+	@echo; echo "in Korean:        $(BIN)/kinprint demo --out demo-report --lang ko"
+	@echo "a gate:           $(BIN)/kinprint compare demo/models/base demo/models/finetune --fail-on derived"
+	@echo "why this verdict: $(BIN)/kinprint compare demo/models/base demo/models/grown --explain --summary"
 
 test: $(VENV)/dev.done
 	$(BIN)/python -m pytest -n auto -m "not slow and not real and not browser"

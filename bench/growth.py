@@ -94,7 +94,7 @@ def points(axis: str, size: int, whats: Sequence[str], times: int) -> Iterator[P
             line = [INSPECT, str(scratch / "a"), "--no-norms"]
             if what in MADE:
                 write_sparse_glm_air(scratch / "b", **MADE[what], **filled, **dimensions)
-                line = ["compare", str(scratch / "a"), str(scratch / "b"), *told]
+                line = ["compare", str(scratch / "a"), str(scratch / "b"), "--exit-code", *told]
             line = [*startup.command()[:-1], *line, "--budget", "none", "--format", "json", "--quiet"]
             runs = [from_outside(line, scratch / "out.json", environment(scratch)) for _ in range(times)]
             cost = min(runs, key=lambda run: run.cpu)

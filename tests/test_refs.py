@@ -111,7 +111,8 @@ def test_home_is_expanded(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "text", ["./missing", "../missing/x", "/missing/x", "~/missing-model", "a.safetensors", "dir\\model"]
+    "text",
+    ["./missing", "../missing/x", "/missing/x", "~/missing-model", "a.safetensors", "dir\\model", "a/b/c", "models/"],
 )
 def test_a_missing_path_is_not_taken_for_a_repository(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -123,7 +124,7 @@ def test_a_missing_path_is_not_taken_for_a_repository(text, tmp_path, monkeypatc
 
 @pytest.mark.parametrize(
     "text",
-    ["", "   ", "a/b/c", "owner/na me", "owner/name@", "owner/name@a@b", "-x/y", "ftp://x/y", "owner/" + "n" * 97],
+    ["", "   ", "owner/na me", "owner/name@", "owner/name@a@b", "-x/y", "ftp://x/y", "owner/" + "n" * 97],
 )
 def test_not_a_model(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -86,7 +86,7 @@ def make_all(tree: Path, out: Path, options: list[str]) -> int:
 def _run(tree: Path, line: list[str]) -> None:
     env = {**os.environ, "PYTHONPATH": str(tree / "src"), "HF_HUB_OFFLINE": "1", "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-m", "kinprint", *line], cwd=tree, env=env, capture_output=True, text=True)
-    if done.returncode in (1, 2):  # other codes are verdicts
+    if done.returncode in (1, 2):  # others tell of models
         print(f"failed: kinprint {' '.join(line)}\n{done.stderr[-2000:]}", file=sys.stderr)
 
 

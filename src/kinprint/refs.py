@@ -91,7 +91,7 @@ def parse_ref(text: str, *, endpoint: str) -> ModelRef:
     match = _REPO.match(text)
     if match and not looks_local:
         return ModelRef(text, "hub", repo=match["repo"], revision=match["revision"])
-    if looks_local:
+    if looks_local or ("://" not in text and (text.count("/") > 1 or text.endswith("/"))):
         missing = Text("no such file or folder: {path}", path=quotable(text))
         raise NotFound(missing, hint=f"a model is {_FORMS}")
     hint = f"for a repository without an owner write hf://{text}" if re.fullmatch(_NAME, text) else None

@@ -77,7 +77,7 @@ def test_6_malformed_checkpoint(inside, demo, tmp_path):
 
 
 def test_7_nothing_comparable_is_still_reported(inside, demo, narrow, tmp_path):
-    done = inside("compare", demo / "base", narrow, "--out", tmp_path / "out", "--format", "json")
+    done = inside("compare", demo / "base", narrow, "--out", tmp_path / "out", "--format", "json", "--full")
     assert done.code == 7
     assert "error: not one tensor could be compared: residual counts differ: 96 and 48" in done.err
     assert "  next: " in done.err
@@ -87,6 +87,20 @@ def test_7_nothing_comparable_is_still_reported(inside, demo, narrow, tmp_path):
     shown = inside("compare", demo / "base", narrow, "--format", "table")
     assert shown.code == 7
     assert "Nothing could be compared: " in shown.out
+
+
+def test_7_by_default_only_where_nothing_was_compared(inside, demo, narrow):
+    """A gate decides by what it names alone, as before."""
+    pair = (demo / "base", narrow)
+    assert inside("compare", *pair, "--exit-code").code == 7
+    assert inside("compare", *pair, "--fail-on", "derived").code == 0
+    assert inside("compare", *pair, "--fail-on", "derived,not-testable").code == 7
+
+
+def test_2_one_meaning_for_the_exit_code(inside, demo):
+    done = inside("compare", demo / "base", demo / "base", "--exit-code", "--fail-on", "derived")
+    assert done.code == 2
+    assert "--fail-on and --exit-code exclude each other" in done.err
 
 
 def test_7_budget_too_small(inside, demo):
@@ -157,7 +171,7 @@ def test_a_token_is_told_to_nobody(inside, demo_hub, tmp_path):
         inside("inspect", "demo/none", env=env),
         inside("cache", env=env),
     ]
-    assert [done.code for done in runs] == [12, 0, 4, 3, 0]
+    assert [done.code for done in runs] == [0, 0, 4, 3, 0]
     assert any(item.authorization for item in demo_hub.requests)
     for done in runs:
         assert TOKEN not in done.out + done.err

@@ -40,7 +40,7 @@ def forms(tmp_path_factory, demo):
     }
     arguments = [part for option, name in asked.items() for part in (option, str(folder / name))]
     pair = str(demo / "base"), str(demo / "finetune")
-    done = CliRunner().invoke(main, ["compare", *pair, *QUICK, *arguments], standalone_mode=False)
+    done = CliRunner().invoke(main, ["compare", *pair, *QUICK, "--exit-code", *arguments], standalone_mode=False)
     assert done.return_value == EXIT_CODES["derived"], done.output
     return folder
 
@@ -62,7 +62,7 @@ def test_every_form_is_written(forms):
 
 def test_a_saved_report_is_shown_and_written_again(forms, inside, tmp_path):
     saved = forms / "out" / "report.json"
-    done = inside("report", saved, "--html", tmp_path / "again.html", "--format", "json")
+    done = inside("report", saved, "--html", tmp_path / "again.html", "--format", "json", "--full")
     assert done.code == 0, done.err
     assert done.out.encode() == saved.read_bytes() + b"\n"
     assert (tmp_path / "again.html").read_bytes() == (forms / "a" / "report.html").read_bytes()
@@ -71,7 +71,7 @@ def test_a_saved_report_is_shown_and_written_again(forms, inside, tmp_path):
 
 
 def test_a_bundle_is_a_report_too(forms, inside):
-    done = inside("report", forms / "evidence.zip", "--format", "json")
+    done = inside("report", forms / "evidence.zip", "--format", "json", "--full")
     assert done.code == 0, done.err
     assert done.out.encode() == (forms / "out" / "report.json").read_bytes() + b"\n"
 
@@ -350,7 +350,13 @@ def test_a_copy_counts_as_derived(inside, demo):
 
 def test_what_is_for_two_models_only(inside, demo, tmp_path):
     names = [demo / name for name in ("base", "finetune", "unrelated")]
-    for option in (("--control", "x"), ("--explain",), ("--bundle", tmp_path / "x"), ("--method", "all")):
+    for option in (
+        ("--control", "x"),
+        ("--explain",),
+        ("--bundle", tmp_path / "x"),
+        ("--method", "all"),
+        ("--exit-code",),
+    ):
         done = inside("compare", *names, *option)
         assert done.code == 2
         assert f"{option[0]} is for a comparison of two models, and 3 were given" in done.err

@@ -24,7 +24,7 @@ def test_verify_prints_checks_and_a_sentence(bundle, inside):
     assert done.out.rstrip().splitlines()[-1].startswith("Verified: all ranges are as recorded")
     for word in ("archive", "enclosed bytes", "sources", "figures", "digest of the bundle"):
         assert word in done.out
-    offline = inside("verify", "--offline", bundle)
+    offline = inside("verify", "--offline", bundle, "--format", "json")
     assert offline.code == 0
     found = json.loads(offline.out)
     assert (found["schema"], found["outcome"], found["problems"]) == ("kinprint.verification", "verified", [])

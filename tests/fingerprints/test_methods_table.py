@@ -160,19 +160,20 @@ def test_tokens_are_chosen_alike_by_models_that_never_met():
 
 
 def test_list_names_every_method(invoke):
-    listed = json.loads(invoke("fingerprint", "--list").stdout)
+    listed = json.loads(invoke("fingerprint", "--list", "--format", "json").stdout)
     assert [item["method"] for item in listed] == list(METHODS)
     table = invoke("fingerprint", "--list", "--format", "table").stdout
     assert all(name in table for name in METHODS)
 
 
 def test_fingerprint_writes_a_file_that_compare_takes(invoke, tmp_path):
-    done = invoke("fingerprint", DEMO / "base", "--method", "gram,norms", "-q")
+    done = invoke("fingerprint", DEMO / "base", "--method", "gram,norms", "-q", "--format", "json")
     assert json.loads(done.stdout)["description"]["model"] == "base"
     assert (tmp_path / "base.kfp").is_file()
     assert invoke("fingerprint", DEMO / "finetune", "-o", "f.kfp", "-q").exit_code == 0
-    related = invoke("compare", "base.kfp", "f.kfp", "-q", "--out", "report")
+    related = invoke("compare", "base.kfp", "f.kfp", "-q", "--out", "report", "--exit-code", "--format", "json")
     assert related.return_value == 14
+    assert invoke("compare", "base.kfp", "f.kfp", "-q").return_value == 0
     data = json.loads(related.stdout)
     assert data["class"] == "related"
     assert json.loads((tmp_path / "report" / "report.json").read_bytes()) == data
@@ -190,7 +191,9 @@ def test_wrong_names_are_refused_before_anything_is_read(invoke):
 
 def test_compare_shows_methods_beside_the_verdict_and_the_report_keeps_them(invoke):
     quick = ("--roles", "input_norm", "--layers", "0", "-q", "--metrics", "pearson")
-    done = invoke("compare", DEMO / "base", DEMO / "finetune", *quick, "--method", "gram,pdf")
+    done = invoke(
+        "compare", DEMO / "base", DEMO / "finetune", *quick, "--method", "gram,pdf", "--format", "json", "--full"
+    )
     report = Report.from_json(done.stdout.encode())
     assert [row.method for row in report.methods] == ["gram", "pdf"]
     assert report.settings.methods == ("gram", "pdf")
@@ -204,6 +207,6 @@ def test_compare_shows_methods_beside_the_verdict_and_the_report_keeps_them(invo
 
 def test_reports_without_methods_still_open(invoke):
     quick = ("--roles", "input_norm", "--layers", "0", "-q", "--metrics", "pearson")
-    data = json.loads(invoke("compare", DEMO / "base", DEMO / "base", *quick).stdout)
+    data = json.loads(invoke("compare", DEMO / "base", DEMO / "base", *quick, "--format", "json", "--full").stdout)
     del data["methods"], data["settings"]["methods"]
     assert Report.from_json(json.dumps(data).encode()).methods == ()

@@ -4,6 +4,7 @@ import ast
 import io
 import itertools
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from PIL import Image
 
 import kinprint.studies
 from kinprint.arch import Role
+from kinprint.cli import study as study_command
 from kinprint.cli.main import main
 from kinprint.errors import BadSelection, NeedsExtra, StorageError
 from kinprint.model.reader import Want
@@ -35,7 +37,7 @@ from kinprint.studies.outcome import (
 )
 from kinprint.studies.recipe import Part, Study, all_studies, run_study
 from kinprint.studies.studied_models import choose_models, look
-from kinprint.studies.writing import SYNTHETIC, show, write_outcome
+from kinprint.studies.writing import SYNTHETIC, show, write_index, write_outcome
 from kinprint.text import Text, has_words, places, translations
 from support.hub import HubServer
 from support.korean import wrong_korean
@@ -423,6 +425,37 @@ def test_members_with_a_problem_are_listed(tmp_path):
     assert "could not be opened: no such repository" in page
 
 
+# ---- what was found, in a sentence ----
+
+
+def pairs_of(*rows):
+    section = Section()
+    section.add_table("pairs", Text("Pairs"), columns("a; b; cosine; log10_p"), [("x", "y", *row) for row in rows])
+    return section
+
+
+def test_what_was_found_in_one_sentence():
+    same = (0.99, -0.5)
+    found = outcome_of(pairs_of(same, (0.95, -9.0), (0.2, float("nan"))), pairs_of(same))
+    assert str(found.finding) == "1 of 2 pairs agree beyond shuffling (p < 10^-6), 2 have a cosine over 0.9"
+    assert "2쌍 중 1쌍" in found.finding.render("ko")
+    checked = Section(checks=[Check(Text("x"), 0.5, 0.5), Check(Text("y"), 0.5, 0.9), Check(Text("z"), 1.0, None)])
+    both = str(outcome_of(pairs_of(same), checked).finding)
+    assert both.endswith("; 1 of 2 published figures agree")
+    assert str(outcome_of(Section()).finding) == "0 tables"
+
+
+def test_several_studies_have_an_index(tmp_path):
+    (tmp_path / "a b").mkdir()
+    one, two = (outcome_of(pairs_of((0.99, -0.5)), replicas=replicas, members=["m"]) for replicas in (True, False))
+    pages = [tmp_path / "a b" / "RESULTS.md", tmp_path / "c" / "RESULTS.md"]
+    write_index([one, two], pages, tmp_path / "study-index.md")
+    lines = (tmp_path / "study-index.md").read_text().splitlines()
+    assert "statistical replicas" in lines[2]
+    assert lines[4].startswith("- [A title](a%20b/RESULTS.md): 0 of 1 pairs")
+    assert "(c/RESULTS.md)" in lines[5]
+
+
 # ---- the command ----
 
 
@@ -471,12 +504,25 @@ def test_a_study_from_the_command_line(tiny_models, tmp_path):
     arguments = ["study", "sanity", "--models", models, "--out", str(tmp_path / "out"), "--lang", "ko", "-q"]
     found = CliRunner().invoke(main, arguments, standalone_mode=False)
     assert found.return_value == 0, found.output
+    assert re.search(r"^sanity: \d+쌍 중 \d+쌍이", found.stdout, re.MULTILINE)
+    assert "not drawn" not in found.stderr
     page = (tmp_path / "out" / "RESULTS.md").read_text()
     assert "first" in page
     assert "kB" in page
     assert wrong_korean(*page.splitlines()) == []
     assert (tmp_path / "out" / "figures" / "synthetic.png").stat().st_size > 5000
     assert (tmp_path / "out" / "figures" / "synthetic.svg").stat().st_size > 5000
+
+
+def test_figures_that_were_not_drawn_are_told(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(study_command, "find_spec", lambda name: None)
+    section = Section(pictures=[Picture("p", Text("p"), "x.y", ())] * 3)
+    study_command._summarise(outcome_of(section), tmp_path / "RESULTS.md", "en")
+    out, err = capsys.readouterr()
+    assert "test: 3 figures were not drawn: drawing figures needs the extra 'plot', which is not installed; pip" in err
+    assert out.startswith("test: ")
+    study_command._summarise(outcome_of(Section()), tmp_path / "RESULTS.md", "en")
+    assert "not drawn" not in capsys.readouterr().err
 
 
 def test_every_study_is_described():

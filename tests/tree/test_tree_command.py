@@ -75,7 +75,7 @@ def test_an_unwritable_folder(command, short, tmp_path):
 
 
 def test_equal_models_end_as_one_node(command, short, tmp_path):
-    done = command(short / "base", short / "copy", short / "base", "--out", tmp_path / "out", "-q")
+    done = command(short / "base", short / "copy", short / "base", "--out", tmp_path / "out", "-q", "--format", "json")
     assert done.code == 0
     tree = FamilyTree.from_json(done.out.encode())
     assert tree.edges == ()
@@ -108,7 +108,7 @@ def test_a_family_is_drawn_written_and_repeated_exactly(command, short, tmp_path
     assert "wrote" in done.err
     first = FamilyTree.from_json((tmp_path / "out" / "tree.json").read_bytes())
     assert ET.parse(tmp_path / "out" / "tree.svg").getroot().tag.endswith("svg")
-    again = FamilyTree.from_json(command(*(short / name for name in names), "-q").out.encode())
+    again = FamilyTree.from_json(command(*(short / name for name in names), "-q", "--format", "json").out.encode())
     assert (again.models, again.edges, again.pairs, again.notes) == (
         first.models,
         first.edges,
@@ -139,7 +139,7 @@ def test_metadata_turn_an_edge_only_on_request(command, short, tmp_path):
     (child / "README.md").write_text("---\nbase_model: somebody/base\n---\n", encoding="utf-8")
     edges = []
     for options in ((), ("--trust-metadata",)):
-        done = command(child, short / "base", "-q", *options)
+        done = command(child, short / "base", "-q", "--format", "json", *options)
         (edge,) = FamilyTree.from_json(done.out.encode()).edges
         assert any(cue.source == "metadata" for cue in edge.cues)
         edges.append(edge)

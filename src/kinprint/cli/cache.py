@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kinprint.cli.help import HelpedGroup
 from kinprint.cli.options import Printing, format_option
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 _OFF = "the range cache is switched off (KINPRINT_CACHE)"
 
 
-@click.group("cache", invoke_without_command=True)
+@click.group("cache", cls=HelpedGroup, invoke_without_command=True)
 @format_option
 @click.pass_context
 def cache_command(context: click.Context, style: str) -> None:

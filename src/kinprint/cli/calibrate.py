@@ -5,13 +5,14 @@ from typing import Any
 
 import click
 
+from kinprint.cli.help import MODEL, command
 from kinprint.cli.options import Printing, Reading, comparison_options, format_option, reading_options
 from kinprint.cli.outputs import FILE, check_target, save
 from kinprint.refs import is_weights
 
 
-@click.command("calibrate")
-@click.argument("models", nargs=-1, required=True)
+@command("calibrate")
+@click.argument("models", nargs=-1, required=True, type=MODEL)
 @click.option("--out", type=FILE, default=Path("null.json"), show_default=True, help="Where to write the null.")
 @click.option("--name", help="How reports name this null; by default after the number of models.")
 @comparison_options("budget_bytes")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kinprint.cli.fingerprint import compare_files, is_fingerprint
-from kinprint.cli.judging import exit_code, fail_on_option
+from kinprint.cli.help import MODEL, command, in_group
+from kinprint.cli.judging import Judging, judging_options
 from kinprint.cli.options import (
     Printing,
     Reading,
@@ -18,7 +18,7 @@ from kinprint.cli.options import (
     reading_options,
     showing_options,
 )
-from kinprint.cli.outputs import FILE, Outputs, report_outputs
+from kinprint.cli.outputs import FILE, WRITTEN, Outputs, report_outputs, tell
 from kinprint.cli.pairs import compare_all_pairs, refuse_pair_options
 from kinprint.render.forms import FORMS
 
@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from kinprint.results.report import Report
 
 
-@click.command("compare")
-@click.argument("models", nargs=-1, required=True, metavar="MODEL MODEL…")
+@command("compare")
+@click.argument("models", nargs=-1, required=True, type=MODEL, metavar="MODEL MODEL…")
 @report_outputs
-@click.option("--bundle", type=FILE, help="Write an evidence bundle, which kinprint verify checks.")
-@click.option("--bundle-bytes", is_flag=True, help="Put the bytes that were read into the bundle as well.")
-@fail_on_option
+@in_group(
+    WRITTEN,
+    click.option("--bundle", type=FILE, help="Write an evidence bundle, which kinprint verify checks."),
+    click.option("--bundle-bytes", is_flag=True, help="Put the bytes that were read into the bundle as well."),
+)
+@judging_options
 @showing_options
 @comparison_options()
 @printing_options
@@ -41,7 +44,7 @@ def compare_command(
     outputs: Outputs,
     bundle: Path | None,
     bundle_bytes: bool,
-    fail_on: tuple[str, ...] | None,
+    judging: Judging,
     showing: dict[str, bool],
     chosen: dict[str, Any],
     printing: Printing,
@@ -49,47 +52,44 @@ def compare_command(
 ) -> int:
     """Compare two models, and say whether one derives from the other; or all pairs of more than two.
 
-    Prints cosine and Pearson (or the --metrics named) beside their permutation nulls, the tests, and a verdict. The exit code
-    tells the verdict: 0 no evidence,
-    7 not testable, 10 identical, 11 derived, 12 shares components, 13 shares initialisation. With --fail-on it is 0 unless
-    one of the findings named there was made; then that finding's code (15 undeclared, 16 declared-not-shown, 17 no-evidence,
-    18 not-judged).
+    Prints the answer: verdict, reasons in plain words, the raw cosine beside what shuffling gives, and what was not tested.
 
     One of two models may be a fingerprint file (.kfp, see kinprint fingerprint). Then only methods that work on fingerprints
-    are run, and there is no verdict: exit code 14 says that an exact test finds them related, 0 that none does, 7 that none
-    could run.
+    are run, and there is no verdict.
 
     Of more than two models every pair is compared, within --budget each (32MB a pair unless you give one, not 128MB); the
-    report holds the matrix of verdicts, the groups and the proposed family tree, in every form but a bundle, and the exit code is
-    0 unless --fail-on says otherwise.
+    report holds the matrix of verdicts, the groups and the proposed family tree, in every form but a bundle.
     """
     if len(models) < 2:
         raise click.UsageError(f"expected two models or more, got {len(models)}")
     if any(is_fingerprint(side) for side in models):
         if len(models) > 2:
             raise click.UsageError("fingerprint files are compared two at a time")
-        others = {"--bundle": bundle, "--fail-on": fail_on}
+        others = {"--bundle": bundle, "--fail-on": judging.fail_on}
         asked = [*(FORMS[name].option for name in outputs.forms), *(name for name in others if others[name])]
         if asked:
             why = "a comparison of fingerprint files has no verdict"
             raise click.UsageError(f"{asked[0]} needs the models themselves: {why}")
-        return compare_files(models[0], models[1], chosen, outputs.out, printing, reading)
+        found = compare_files(models[0], models[1], chosen, outputs.out, printing, reading)
+        return judging.code([found], made=found != "not_testable")
     outputs.check({"--bundle": bundle})
     if chosen.get("null"):
         outputs.refuse_over(Path(chosen["null"]))
     if len(models) > 2:
         given: dict[str, object] = {"--bundle": bundle, "--bundle-bytes": bundle_bytes, "--explain": showing["explain"]}
+        given |= {"--exit-code": judging.by_verdict}
         refuse_pair_options(chosen, [name for name, value in given.items() if value], len(models), outputs)
-        return compare_all_pairs(models, chosen, outputs, printing, reading, brief=showing["brief"], fail_on=fail_on)
+        return compare_all_pairs(models, chosen, outputs, printing, reading, brief=showing["brief"], judging=judging)
     outputs.refuse_table_of_many("two were given")
     if bundle_bytes and bundle is None:
         raise click.UsageError("--bundle-bytes needs --bundle FILE")
     report = _compare_pair(models[0], models[1], chosen, reading, bundle, enclose=bundle_bytes)
-    outputs.write(report, printing.lang)
-    show_report(report, printing, **showing)
-    found = [report.verdict.class_] if report.verdict else []
-    found += [report.declared.state] if report.declared else []
-    return exit_code(found, fail_on)
+    written = ([f"wrote {bundle}"] if bundle else []) + outputs.write(report, printing.lang)
+    made = show_report(report, printing, **showing)
+    tell(written)
+    findings = [report.verdict.class_] if report.verdict else []
+    findings += [report.declared.state] if report.declared else []
+    return judging.code(findings, made=made)
 
 
 def _compare_pair(
@@ -104,27 +104,30 @@ def _compare_pair(
                 return compare(a, b, session=session, progress=line.stage, **chosen)
         from kinprint.bundle import make_bundle
 
-        report = make_bundle(bundle, a, b, enclose=enclose, session=session, progress=line.stage, **chosen)
-    click.echo(f"wrote {bundle}", err=True)
-    return report
+        return make_bundle(bundle, a, b, enclose=enclose, session=session, progress=line.stage, **chosen)
 
 
 def show_report(
     report: Report, printing: Printing, *, full: bool = False, brief: bool = False, explain: bool = False
-) -> None:
-    """Print a report, its answer or its tables, and on stderr why nothing could be compared, if so."""
+) -> bool:
+    """Print a report, its answer or its tables; return whether anything was compared, and say on stderr why not."""
     from kinprint._util.plain import printable
     from kinprint.results.measurements import OK
 
-    if printing.answer and not (full or brief or explain):
+    if printing.json:
+        from kinprint.cli.output import write_json
+
+        write_json(report.to_json() if full else report.short_json())
+    elif printing.style == "text" and not (full or brief or explain):
         from kinprint.cli.output import terminal
         from kinprint.render.terminal.answer import print_answer
 
-        print_answer(report, terminal(), lang=printing.lang)
+        print_answer(report, terminal(piped_width=None), lang=printing.lang)
     else:
-        tables = replace(printing, style="table") if full and printing.style != "json" else printing
-        tables.show(report, details=not brief, explain=explain)
-    if report.status != OK and (report.verdict is None or report.verdict.class_ == "not_testable"):
-        click.echo(f"error: {printable(report.reason or '', 700)}", err=True)
-        hint = "kinprint inspect shows what either model holds; see also --roles, --layers and --budget"
-        click.echo(f"  next: {hint}", err=True)
+        printing.show(report, details=not brief, explain=explain)
+    if report.status == OK or not (report.verdict is None or report.verdict.class_ == "not_testable"):
+        return True
+    click.echo(f"error: {printable(report.reason or '', 700)}", err=True)
+    hint = "kinprint inspect shows what either model holds; see also --roles, --layers and --budget"
+    click.echo(f"  next: {hint}", err=True)
+    return False

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
+from kinprint.cli.help import MODEL, command
 from kinprint.cli.options import Printing, Reading, comparison_options, printing_options, reading_options
 from kinprint.cli.outputs import FILE, Outputs, check_target, save
 from kinprint.errors import BadSelection
 
 SUFFIX = ".kfp"
-RELATED_CODE = 14
 
 
 def is_fingerprint(reference: str) -> bool:
@@ -19,8 +19,8 @@ def is_fingerprint(reference: str) -> bool:
     return reference.endswith(SUFFIX)
 
 
-@click.command("fingerprint")
-@click.argument("model", required=False)
+@command("fingerprint")
+@click.argument("model", required=False, type=MODEL)
 @click.option("-o", "--out", type=FILE, help="File to write (default: NAME.kfp here).")
 @click.option("--method", "methods", metavar="NAMES", help="Only these methods, comma-separated, or all.")
 @click.option("--list", "listed", is_flag=True, help="List all methods: what they need, what cannot hide from them.")
@@ -78,10 +78,9 @@ def _list_methods(printing: Printing) -> int:
 
 def compare_files(
     a: str, b: str, chosen: dict[str, Any], out: Path | None, printing: Printing, reading: Reading
-) -> int:
-    """Compare where at least one side is a fingerprint file; return the exit code."""
-    from kinprint.cli.judging import EXIT_CODES
-    from kinprint.fingerprints.report import RELATED, compare_fingerprints
+) -> str:
+    """Compare where at least one side is a fingerprint file, print what was found, and return its class."""
+    from kinprint.fingerprints.report import compare_fingerprints
 
     Outputs(out).check()
     with reading.session() as (session, line):
@@ -89,4 +88,4 @@ def compare_files(
     if out is not None:
         save(out / "report.json", report.to_json(), made=True)
     printing.show(report)
-    return RELATED_CODE if report.class_ == RELATED else EXIT_CODES[report.class_]
+    return report.class_

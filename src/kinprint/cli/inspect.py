@@ -4,11 +4,12 @@ from typing import Any
 
 import click
 
+from kinprint.cli.help import MODEL, command
 from kinprint.cli.options import Printing, Reading, comparison_options, printing_options, reading_options
 
 
-@click.command("inspect")
-@click.argument("model")
+@command("inspect")
+@click.argument("model", type=MODEL)
 @click.option("--no-norms", is_flag=True, help="Read headers only, no norm weights.")
 @comparison_options("budget_bytes", "files", "bases")
 @printing_options

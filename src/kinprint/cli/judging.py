@@ -1,8 +1,12 @@
 """Turn findings into exit codes."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import click
+
+from kinprint.cli.options import packing
+from kinprint.errors import NotComparable
 
 EXIT_CODES = {
     "no_evidence": 0,
@@ -12,7 +16,10 @@ EXIT_CODES = {
     "shares_components": 12,
     "shares_initialisation": 13,
 }
-"""What a script sees of the verdict; the codes of failures are in `kinprint.errors`."""
+"""What a script sees of the verdict with --exit-code; the codes of failures are in `kinprint.errors`."""
+
+RELATED = {"related": 14}
+"""The same of two fingerprint files, of which there is no verdict."""
 
 DECLARED_CODES = {"undeclared": 15, "declared_not_shown": 16, "not_judged": 18}
 """What a script sees of cards that do not say what the weights say, or that are not there, if it asks with --fail-on."""
@@ -23,10 +30,10 @@ NO_EVIDENCE_CODE = 17
 NAMES = [name.replace("_", "-") for name in (*EXIT_CODES, *DECLARED_CODES)]
 
 
-def read_fail_on(_context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    """Turn derived,not-testable into names of findings; None if the option was not given."""
+def read_fail_on(_context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """Turn derived,not-testable into names of findings; none if the option was not given."""
     if value is None:
-        return None
+        return ()
     chosen = [part.strip().lower().replace("_", "-") for part in value.replace("|", ",").split(",") if part.strip()]
     for name in chosen:
         if name not in NAMES:
@@ -36,20 +43,42 @@ def read_fail_on(_context: click.Context, parameter: click.Parameter, value: str
     return tuple(name.replace("-", "_") for name in chosen)
 
 
-fail_on_option = click.option(
-    "--fail-on",
-    metavar="FINDINGS",
-    callback=read_fail_on,
-    help=f"Exit with 0 unless one of these is found, comma-separated: {', '.join(NAMES)}. A copy counts as derived too.",
+@dataclass(frozen=True)
+class Judging:
+    """What the exit code of a comparison tells: that it was made, its verdict, or whether a finding was made."""
+
+    fail_on: tuple[str, ...]
+    by_verdict: bool
+
+    def code(self, found: Iterable[str], *, made: bool = True) -> int:
+        """Return the exit code of findings; `made` says whether anything could be compared."""
+        findings = list(found)
+        if self.fail_on:
+            codes = EXIT_CODES | DECLARED_CODES | {"no_evidence": NO_EVIDENCE_CODE}
+            # a copy is a derivation too: who asks for the one must not miss the other
+            asked = [each for name in self.fail_on for each in ((name, "identical") if name == "derived" else (name,))]
+            return next((codes[name] for name in asked if name in findings), 0)
+        codes = EXIT_CODES | RELATED if self.by_verdict else {}
+        return next((codes[name] for name in findings if name in codes), 0 if made else NotComparable.exit_code)
+
+
+def _judging(given: dict[str, object]) -> Judging:
+    made = Judging(given.pop("fail_on"), given.pop("exit_code"))  # type: ignore[arg-type]
+    if made.fail_on and made.by_verdict:
+        raise click.UsageError("--fail-on and --exit-code exclude each other: either says what the exit code means")
+    return made
+
+
+judging_options = packing(
+    "judging",
+    _judging,
+    "What the exit code means",
+    click.option(
+        "--fail-on",
+        metavar="FINDINGS",
+        callback=read_fail_on,
+        help=f"Exit with 0 unless one of these is found, comma-separated: {', '.join(NAMES)}. A copy counts as derived too.",
+    ),
+    click.option("--exit-code", is_flag=True, help="Tell the verdict by the exit code: 0, 7, 10, 11, 12, 13 or 14."),
 )
-
-
-def exit_code(found: Iterable[str], fail_on: tuple[str, ...] | None) -> int:
-    """Return the exit code of findings: the first of `fail_on` that is among them, without it that of the verdict."""
-    findings = list(found)
-    if fail_on is None:
-        return next((EXIT_CODES[name] for name in findings if name in EXIT_CODES), 0)
-    codes = EXIT_CODES | DECLARED_CODES | {"no_evidence": NO_EVIDENCE_CODE}
-    # a copy is a derivation too: who asks for the one must not miss the other
-    asked = [each for name in fail_on for each in ((name, "identical") if name == "derived" else (name,))]
-    return next((codes[name] for name in asked if name in findings), 0)
+"""Adds the options that say what the exit code of a comparison means, handed over as `judging`."""

@@ -10,35 +10,18 @@ from importlib.util import find_spec
 import click
 
 from kinprint._version import __version__
-from kinprint.cli import cache, calibrate, compare, fingerprint, inspect, report, study, tree, verify
-from kinprint.cli.output import ReaderGone
+from kinprint.cli import cache, calibrate, compare, demo, fingerprint, inspect, report, study, tree, verify
+from kinprint.cli.help import HelpedGroup
+from kinprint.cli.output import silence_stdout
 from kinprint.errors import KinprintError, StorageError
 
 INTERRUPTED = 130
-
-EPILOG = """\b
-A model is one of
-  owner/name, owner/name@revision, hf://owner/name[@revision]   a repository on the hub
-  path/to/folder, path/to/file.safetensors                      on this machine
-  https://host/folder, https://host/file.safetensors            on a web server that serves ranges
-
-\b
-Verdicts of compare, as exit codes: 0 no evidence of derivation; 7 not testable; 10 identical; 11 derived;
-12 shares components; 13 shares initialisation; 14 related, from fingerprint files alone. With --fail-on: 0 unless a
-finding named there was made; then its code, with 15 undeclared, 16 declared but not shown, 17 no evidence, 18 not judged.
-
-\b
-Exit codes: 0 done; 1 a bug in kinprint; 2 wrong usage; 3 no such model, revision or file; 4 access denied;
-5 network or server; 6 malformed checkpoint or report; 7 nothing comparable, or the budget is too small;
-8 disk full or unwritable; 9 verification failed; 130 interrupted.
-"""
-
 
 LAB = {"bench": "kinprint.lab.lineage.command:bench_command"}
 """Commands of the lab, which the product does not import: looked up by name, and absent where the lab is."""
 
 
-class _Commands(click.Group):
+class _Commands(HelpedGroup):
     """The commands of the product, and those of the lab where it is installed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -53,9 +36,7 @@ class _Commands(click.Group):
         return super().get_command(ctx, cmd_name)
 
 
-@click.group(
-    cls=_Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
-)
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="kinprint")
 def main() -> None:
     """Say from their weights whether one language model derives from another, how, and how sure we are."""
@@ -64,7 +45,7 @@ def main() -> None:
 for command in (
     *(compare.compare_command, inspect.inspect_command, report.report_command, report.schema_command),
     *(verify.verify_command, fingerprint.fingerprint_command, study.study_command, tree.tree_command),
-    *(calibrate.calibrate_command, cache.cache_command),
+    *(calibrate.calibrate_command, cache.cache_command, demo.demo_command),
 ):
     main.add_command(command)
 
@@ -91,13 +72,10 @@ def run() -> None:
         _say("interrupted")
         sys.stderr.flush()
         os._exit(INTERRUPTED)  # threads may sit in a read; the cache writes atomically, so nothing is lost
-    except ReaderGone:
-        _silence_stdout()
-        sys.exit(0)
     except OSError as error:  # what sources and files raise is a KinprintError; this is stdout itself
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
-        _silence_stdout()
+        silence_stdout()
         _say(f"error: cannot write to stdout: {error.strerror}")
         _say("  next: free some space, or write elsewhere")
         sys.exit(StorageError.exit_code)
@@ -109,11 +87,6 @@ def _open_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8", closefd=False))  # noqa: SIM115
-
-
-def _silence_stdout() -> None:
-    """Keep the interpreter from writing the rest of the buffer at exit, which would fail again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -13,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from kinprint._util.sizes import parse_size
+from kinprint.cli.help import MODEL, in_group
 from kinprint.errors import BadReference
 from kinprint.results.options import EACH, NUMBER, SWITCH, CommandOption, Options, options_of
 
@@ -25,8 +25,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 LANGUAGES = ("en", "ko")
 
 
-def packing(name: str, pack: Callable[[dict[str, Any]], Any], *options: Callable[[F], F]) -> Callable[[F], F]:
-    """Return a decorator that adds options to a command; `pack` turns their values into one argument called `name`."""
+def packing(
+    name: str, pack: Callable[[dict[str, Any]], Any], title: str, *options: Callable[[F], F]
+) -> Callable[[F], F]:
+    """Return a decorator that adds options to a command, under `title`; `pack` makes one argument called `name` of them."""
 
     def add(function: F) -> F:
         @functools.wraps(function)
@@ -34,9 +36,7 @@ def packing(name: str, pack: Callable[[dict[str, Any]], Any], *options: Callable
             made = pack(given)
             return function(**{name: made}, **given)
 
-        for option in reversed(options):
-            packed = option(packed)
-        return packed  # type: ignore[return-value]
+        return in_group(title, *options)(packed)  # type: ignore[arg-type]
 
     return add
 
@@ -69,12 +69,12 @@ def comparison_options(*names: str, base: Options | None = None) -> Callable[[F]
         return {name: value for name, value in values.items() if context.get_parameter_source(name) is not default}
 
     options = (_click_option(name, option, getattr(defaults, name)) for name, option in described.items())
-    return packing("chosen", pack, *options)
+    return packing("chosen", pack, "What is read and measured", *options)
 
 
 def _click_option(name: str, described: CommandOption, default: Any) -> Callable[[F], F]:
     shown = described.text(default) if described.written != SWITCH else None
-    return click.option(
+    made: Callable[[F], F] = click.option(
         described.flag,
         name,
         callback=_reading(described.read),
@@ -82,10 +82,11 @@ def _click_option(name: str, described: CommandOption, default: Any) -> Callable
         show_default=shown is not None,
         is_flag=described.written == SWITCH,
         multiple=described.written == EACH,
-        type=click.IntRange(described.least) if described.written == NUMBER else None,
+        type=click.IntRange(described.least) if described.written == NUMBER else MODEL if described.path else None,
         metavar=described.metavar,
         help=described.help,
     )
+    return in_group("Further models and files", made) if described.path or described.written == EACH else made
 
 
 def _into(kind: type) -> Callable[[dict[str, Any]], Any]:
@@ -127,6 +128,7 @@ class Reading:
 reading_options = packing(
     "reading",
     _into(Reading),
+    "Network and messages",
     click.option("--offline", is_flag=True, help="Use only what is on this machine (like HF_HUB_OFFLINE=1)."),
     click.option("--no-cache", is_flag=True, help="Neither use nor fill the range cache."),
     click.option("-q", "--quiet", is_flag=True, help="No progress."),
@@ -142,17 +144,12 @@ class Printing:
     lang: str
 
     @property
-    def answer(self) -> bool:
-        """Whether to print the answer in a few lines: asked for, or a terminal is there to read it."""
-        return self.style == "text" or (self.style == "auto" and sys.stdout.isatty())
-
-    @property
     def json(self) -> bool:
-        """Whether to print JSON: asked for, or stdout is no terminal."""
-        return self.style == "json" or (self.style == "auto" and not sys.stdout.isatty())
+        """Whether to print JSON."""
+        return self.style == "json"
 
     def show(self, result: Any, **details: bool) -> None:
-        """Print a result: JSON, or tables in a terminal."""
+        """Print a result: JSON, or tables."""
         from kinprint.cli.output import terminal, write_json
         from kinprint.render.forms import show
 
@@ -176,13 +173,15 @@ class Printing:
 
 format_option = click.option(
     *("--format", "style"),
-    type=click.Choice(["auto", "text", "table", "json"]),
-    default="auto",
-    help="text: a verdict in twenty lines; table: all tables; auto: text in a terminal, JSON when piped.",
+    type=click.Choice(["text", "table", "json"]),
+    default="text",
+    show_default=True,
+    help="text: a verdict in twenty lines, of other results their tables; table: all tables; json: data.",
 )
 printing_options = packing(
     "printing",
     _into(Printing),
+    "What is printed",
     format_option,
     click.option(
         "--lang",
@@ -196,7 +195,8 @@ printing_options = packing(
 showing_options = packing(
     "showing",
     lambda given: {name: given.pop(name) for name in ("full", "brief", "explain")},
-    click.option("--full", is_flag=True, help="Print all tables, not the answer alone."),
+    "What is printed",
+    click.option("--full", is_flag=True, help="Print all tables, not the answer alone; in JSON every measurement."),
     click.option("--summary", "brief", is_flag=True, help="Print the tables, but not every layer and metric."),
     click.option(
         "--explain", is_flag=True, help="Show every rule behind the verdict, its inputs, and whether it fired."

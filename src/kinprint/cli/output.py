@@ -1,29 +1,27 @@
-"""Write tables and JSON to stdout; messages go to stderr."""
+"""Write text and JSON to stdout; messages go to stderr."""
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-PIPED_WIDTH = 140  # columns for tables asked for without a terminal
+PIPED_WIDTH = 140  # columns for tables without a terminal
 
 
-class ReaderGone(Exception):
-    """The reader of our output went away, as `| head` does. No OSError: click would end those with exit code 1."""
-
-
-def terminal() -> Console:
-    """Return the console for tables on stdout."""
+def terminal(piped_width: int | None = PIPED_WIDTH) -> Console:
+    """Return the console for stdout; without a terminal it has as many columns as COLUMNS says, else `piped_width`, else 80."""
     from rich.console import Console
 
     class Terminal(Console):
         def on_broken_pipe(self) -> None:
-            raise ReaderGone
+            silence_stdout()
 
-    return Terminal(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Terminal(highlight=False, width=None if known else piped_width)
 
 
 def write_json(data: bytes) -> None:
@@ -34,5 +32,10 @@ def write_json(data: bytes) -> None:
     try:
         sys.stdout.buffer.write(data + b"\n")
         sys.stdout.buffer.flush()
-    except BrokenPipeError as error:
-        raise ReaderGone from error
+    except BrokenPipeError:
+        silence_stdout()
+
+
+def silence_stdout() -> None:
+    """Write nothing more to a stdout that fails: where its reader went away, as `| head` does, the exit code still tells."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

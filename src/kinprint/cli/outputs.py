@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kinprint.results.report import Report
     from kinprint.results.tree import PairsReport
 
+WRITTEN = "What is written"  # title of options in help
 FILE, FOLDER = click.Path(path_type=Path, dir_okay=False), click.Path(path_type=Path, file_okay=False)
 
 
@@ -64,12 +65,12 @@ class Outputs:
                 f"  next: choose {', '.join(PAIR_TABLES[:-1])} or {PAIR_TABLES[-1]}"
             )
 
-    def write(self, report: Report | PairsReport, lang: str) -> None:
-        """Write all that was asked for of a report, and say where; each form's module is loaded only then."""
-        if self.out is not None:
-            save(self.out / "report.json", report.to_json(), made=True)
+    def write(self, report: Report | PairsReport, lang: str) -> list[str]:
+        """Write all that was asked for of a report, and return where; each form's module is loaded only then."""
+        said = [] if self.out is None else _write(self.out / "report.json", report.to_json(), made=True)
         for name, target in self.forms.items():
-            save(target, make(report, name, lang=lang, table=self.table if FORMS[name].tables else None))
+            said += _write(target, make(report, name, lang=lang, table=self.table if FORMS[name].tables else None))
+        return said
 
 
 class _Table(click.Choice[str]):
@@ -93,6 +94,7 @@ def _outputs(given: dict[str, Any]) -> Outputs:
 report_outputs = packing(
     "outputs",
     _outputs,
+    WRITTEN,
     click.option("--out", type=FOLDER, help="Write report.json into this folder."),
     *(click.option(form.option, type=FILE, help=form.about) for form in REPORT_FORMS),
     click.option(
@@ -148,10 +150,20 @@ _BESIDE_WEIGHTS = ("README.md", "*config.json", "*.index.json", "*token*.*", "vo
 
 def save(target: Path, data: bytes, *, made: bool = False) -> None:
     """Write one file whole, and say so; with `made` the folder is made if it is missing, which is said too."""
+    tell(_write(target, data, made=made))
+
+
+def _write(target: Path, data: bytes, *, made: bool = False) -> list[str]:
     from kinprint._util.files import make_folder, write_whole
     from kinprint._util.plain import printable
 
-    if made and make_folder(target.parent):
-        click.echo(f"made the folder {printable(str(target.parent), 4000)}", err=True)
+    new = made and make_folder(target.parent)
     write_whole(target, data)
-    click.echo(f"wrote {printable(str(target), 4000)}", err=True)
+    folder = [f"made the folder {printable(str(target.parent), 4000)}"] if new else []
+    return [*folder, f"wrote {printable(str(target), 4000)}"]
+
+
+def tell(written: Iterable[str]) -> None:
+    """Say on stderr what was written where."""
+    for line in written:
+        click.echo(line, err=True)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kinprint.cli.judging import exit_code
+from kinprint.cli.judging import Judging
 from kinprint.cli.options import Printing, Reading
-from kinprint.cli.outputs import Outputs, save
+from kinprint.cli.outputs import Outputs, save, tell
 from kinprint.render.forms import ALL_PAIRS_TABLE, FORMS
 from kinprint.results.options import Options, options_of
 
@@ -26,7 +26,7 @@ def compare_all_pairs(
     reading: Reading,
     *,
     brief: bool,
-    fail_on: tuple[str, ...] | None,
+    judging: Judging,
 ) -> int:
     """Compare every pair, write and print what was found, and return the exit code."""
     from kinprint.tree import compare_many
@@ -39,11 +39,12 @@ def compare_all_pairs(
 
     with reading.session() as (session, line):
         report = compare_many(models, on_report=keep, session=session, progress=line.stage, **chosen)
-    outputs.write(report, printing.lang)
+    written = outputs.write(report, printing.lang)
     printing.show(report, details=not brief)
+    tell(written)
     standing = [pair for pair in report.pairs if pair.stands]
     found = [pair.class_ for pair in standing] + [pair.declared.state for pair in standing if pair.declared]
-    return 0 if fail_on is None else exit_code(found, fail_on)
+    return judging.code(found)
 
 
 def refuse_pair_options(chosen: dict[str, Any], further: list[str], count: int, outputs: Outputs) -> None:

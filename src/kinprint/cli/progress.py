@@ -1,7 +1,8 @@
-"""Show progress in one line on stderr: stage, bytes, time. Silent for the first second, and when piped."""
+"""Show progress in one line on stderr: stage, share, time left, bytes. Silent for the first second, and when piped."""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 QUIET_S = 1.0
 INTERVAL_S = 0.15
+BAR = 20  # columns
+LEAST = 0.05  # share of the work from which on the time that is left can be told
+STAGES = {"opening": (0.0, 0.1), "measuring": (0.1, 0.3), "evidence": (0.3, 1.0)}
+"""From where to where the stages of a comparison reach, about what they take of two small models; others are a whole each."""
 
 
 class ProgressLine:
@@ -37,17 +42,24 @@ class ProgressLine:
         """Note the bytes read so far."""
         self._bytes, self._expected = traffic.bytes_read, max(traffic.expected_bytes, traffic.bytes_read)
 
-    def text(self) -> str:
-        """Return the line as it would be drawn now."""
-        count = f" {self._done}/{self._total}" if self._total > 1 else ""
-        amount = f"{format_size(self._bytes)} of {format_size(self._expected)}"
-        return f"{self._stage}{count} · {amount} read · {time.monotonic() - self._started:.0f} s"
+    def text(self, columns: int = 80) -> str:
+        """Return the line as it would be drawn now, as much of it as fits; no share is told as whole before the end."""
+        start, end = STAGES.get(self._stage, (0.0, 1.0))
+        share = min(0.99, start + (end - start) * self._done / max(self._total, 1))
+        passed = time.monotonic() - self._started
+        parts = [f"{self._stage} [{'#' * int(BAR * share):.<{BAR}}] {int(100 * share)} %"]
+        if share >= LEAST and passed >= QUIET_S:
+            parts.append(f"about {max(1.0, passed * (1 - share) / share):.0f} s left")
+        parts += [f"{passed:.0f} s", f"{format_size(self._bytes)} of {format_size(self._expected)} read"]
+        while len(" · ".join(parts)) >= columns and len(parts) > 1:
+            parts.pop()
+        return " · ".join(parts)[: columns - 1]
 
     def _loop(self) -> None:
         if self._over.wait(QUIET_S):
             return
         while True:
-            sys.stderr.write(f"\r\x1b[2K{self.text()}")
+            sys.stderr.write(f"\r\x1b[2K{self.text(_columns())}")
             sys.stderr.flush()
             self._drawn = True
             if self._over.wait(INTERVAL_S):
@@ -67,3 +79,11 @@ class ProgressLine:
             if self._drawn:
                 sys.stderr.write("\r\x1b[2K")
                 sys.stderr.flush()
+
+
+def _columns() -> int:
+    """Return how wide the terminal is: a line that wrapped could not be drawn over."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from kinprint.cli.help import command
 from kinprint.cli.options import Printing, printing_options, showing_options
-from kinprint.cli.outputs import Outputs, report_outputs
+from kinprint.cli.outputs import Outputs, report_outputs, tell
 from kinprint.errors import KinprintError, SchemaError
 
 
-@click.command("report")
+@command("report")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @report_outputs
 @showing_options
@@ -39,12 +40,12 @@ def report_command(file: Path, outputs: Outputs, showing: dict[str, bool], print
     elif outputs.forms or outputs.out is not None:
         raise click.UsageError(f"{file} is no report of a comparison, so it has no such form")
     with _of_a_stranger(file):
-        if isinstance(report, PairsReport | Report):
-            outputs.write(report, printing.lang)
+        written = outputs.write(report, printing.lang) if isinstance(report, PairsReport | Report) else []
         if isinstance(report, Report):
             show_report(report, printing, **showing)
         else:
             printing.show(report, **({"details": not showing["brief"]} if isinstance(report, PairsReport) else {}))
+    tell(written)
     return 0
 
 
@@ -62,7 +63,7 @@ def _of_a_stranger(file: Path) -> Iterator[None]:
             raise SchemaError(f"cannot be shown: {type(error).__name__}: {error}") from error
 
 
-@click.command("schema")
+@command("schema")
 @click.argument("name", type=click.Choice(["report", "pairs", "tree", "inspection"]), default="report")
 def schema_command(name: str) -> int:
     """Print the JSON Schema of what compare writes (report; of several models: pairs), or tree, or inspect."""

@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from kinprint.cli.help import command
 from kinprint.cli.options import LANGUAGES, Reading, reading_options
 from kinprint.cli.outputs import FOLDER, check_target
+from kinprint.errors import NeedsExtra
 from kinprint.results.options import split_names
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 ALL = "all"
 
 
-@click.command("study")
+@command("study")
 @click.argument("names", nargs=-1, metavar="NAME…")
 @click.option("--list", "listed", is_flag=True, help="Describe the studies.")
 @click.option(
@@ -85,7 +88,7 @@ def study_command(
     from kinprint.sources.session import Session
     from kinprint.studies.opened import Request, read_layers
     from kinprint.studies.recipe import run_study
-    from kinprint.studies.writing import write_outcome
+    from kinprint.studies.writing import write_index, write_outcome
 
     given = tuple(part for text in models for part in split_names(text))
     request = Request(
@@ -96,6 +99,9 @@ def study_command(
         seed=seed,
     )
     reading = replace(reading, no_cache=reading.no_cache or replicas)
+    index = (out or Path()) / "study-index.md"
+    if len(studies) > 1:
+        check_target(index, (index.parent,))
     for study in studies:
         results = _folder(out, study, several=len(studies) > 1) / "RESULTS.md"
         check_target(results, (results.parent,))
@@ -122,6 +128,9 @@ def study_command(
             job.result()
     for outcome, job in zip(outcomes, written, strict=True):
         _summarise(outcome, job.result(), lang)
+    if len(outcomes) > 1:
+        write_index(outcomes, [job.result() for job in written], index, language=lang)
+        click.echo(f"wrote {index}", err=True)
     return 0 if all(map(_found, outcomes)) else NOTHING_FOUND
 
 
@@ -160,10 +169,11 @@ def _replicas(studies: Sequence[Study], stack: ExitStack, seed: int, line: Progr
 
 
 def _summarise(outcome: Outcome, target: Path, lang: str) -> None:
-    checks = [check for check in outcome.checks if check.trust != "wrong" and check.agrees is not None]
-    if checks:
-        agreeing = sum(check.agrees is True for check in checks)
-        click.echo(f"{outcome.study}: {agreeing} of {len(checks)} published figures agree", err=True)
     for part, text in outcome.missing:
         click.echo(f"{outcome.study}: missing: {part.name}: {text.render(lang)}", err=True)
+    figures = sum(len(part.section.pictures) for part in outcome.parts)
+    if figures and find_spec("matplotlib") is None:
+        why = NeedsExtra("drawing figures", extra="plot")
+        click.echo(f"{outcome.study}: {figures} figures were not drawn: {why.message}; {why.hint}", err=True)
     click.echo(f"{outcome.study}: wrote {target}", err=True)
+    click.echo(f"{outcome.study}: {outcome.finding.render(lang)}")

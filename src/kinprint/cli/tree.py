@@ -5,14 +5,15 @@ from typing import Any
 
 import click
 
+from kinprint.cli.help import MODEL, command
 from kinprint.cli.options import Printing, Reading, comparison_options, printing_options, reading_options
 from kinprint.cli.outputs import FOLDER, check_target, save
 from kinprint.render.forms import make
 from kinprint.results.options import PAIR_BUDGET_BYTES, Options
 
 
-@click.command("tree")
-@click.argument("models", nargs=-1, metavar="MODEL MODEL…")
+@command("tree")
+@click.argument("models", nargs=-1, type=MODEL, metavar="MODEL MODEL…")
 @click.option("--out", type=FOLDER, help="Write tree.json and tree.svg into this folder.")
 @click.option("--summary", "brief", is_flag=True, help="Print the drawing only, not the evidence of each edge.")
 @click.option(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from kinprint.cli.help import command
 from kinprint.cli.options import Printing, Reading, printing_options, read_size
 from kinprint.errors import FormatError
 
@@ -13,7 +14,7 @@ _LOOK = 200
 _REPORT = re.compile(rb'\s*\{\s*"schema"\s*:\s*"kinprint\.(report|pairs)"')
 
 
-@click.command("verify")
+@command("verify")
 @click.argument("bundle", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--offline", is_flag=True, help="Use the bytes in the bundle, and ask no source for them.")
 @click.option("--use-cache", is_flag=True, help="Let ranges in the caches of this machine stand for the sources.")
@@ -50,10 +51,6 @@ def verify_command(
 
     A bundle names what to read. Paths outside the current folder and servers of this machine's own network are left alone
     unless --allow-local allows them. The caches of this machine are not used unless --use-cache allows it.
-
-    The exit code is 0 if everything agrees, 9 if something does not, 5 if what could be checked agrees but not everything
-    could be, 7 if there are no bytes to compute from, 6 if it is no bundle that this version can read, 3 if there is no
-    such file.
     """
     from kinprint.bundle import verify_bundle
 

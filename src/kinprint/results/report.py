@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from kinprint._util.plain import printable
+from kinprint.results import plain_json
 from kinprint.results.context import DeclaredFinding, FileReads, LayerGrid
 from kinprint.results.findings import Evidence, MethodFinding, Verdict
 from kinprint.results.later import LATER
@@ -74,6 +75,13 @@ class Report(Result):
     def plot(self) -> Any:
         """Figures of this report on matplotlib, each with the null beside the value: ``.null()``, ``.layers()``, ``.map()``."""
         return importlib.import_module("kinprint.render.plots").Plots(self)
+
+    def short_json(self) -> bytes:
+        """Return the JSON without measurements, layer grids and ranges: the findings, under a schema of their own."""
+        rest = plain_json.to_plain(self)
+        for name in ("comparisons", "grids", "reads"):
+            del rest[name]
+        return plain_json.write_json(rest | {"schema": f"{self.SCHEMA}.findings"})
 
     def __repr__(self) -> str:
         # a prompt, a log or a notebook prints this: the whole report has hundreds of kilobytes

@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 
 from kinprint.errors import KinprintError, NeedsExtra
-from kinprint.text import Text, Value
+from kinprint.text import Text, Value, joined
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Cell: TypeAlias = float | int | str | bool | Text | None
 Trust: TypeAlias = Literal["measured", "derived", "text", "picture", "wrong"]
 ROUNDING = 5e-5
+FAR, HIGH = -6, 0.9  # log10 p, and a cosine that looks high, in the sentence that says what was found
 
 
 class Missing(KinprintError):
@@ -256,6 +257,30 @@ class Outcome:
     def checks(self) -> list[Check]:
         """All checks against published figures, in order."""
         return [check for part in self.parts for check in part.section.checks]
+
+    @property
+    def finding(self) -> Text:
+        """What was found, in one sentence: measured pairs that shuffling does not explain, published figures that agree."""
+        tables = [table for part in self.parts for table in part.section.tables]
+        pairs: set[tuple[Cell, Cell]] = set()
+        for table in tables:
+            places = {column.key: place for place, column in enumerate(table.columns)}
+            if {"cosine", "log10_p"} <= places.keys():
+                pairs |= {(row[places["cosine"]], row[places["log10_p"]]) for row in table.rows}
+        known = [(x, p) for x, p in pairs if isinstance(x, float) and isinstance(p, float) and p == p]
+        sure = [check.agrees for check in self.checks if check.trust != "wrong" and check.agrees is not None]
+        said = []
+        if known:
+            beyond, high = sum(p < FAR for _, p in known), sum(x > HIGH for x, _ in known)
+            counts = {"beyond": beyond, "n": len(known), "p": FAR, "high": high, "x": HIGH}
+            said.append(
+                Text(
+                    "{beyond} of {n} pairs agree beyond shuffling (p < 10^{p}), {high} have a cosine over {x}", **counts
+                )
+            )
+        if sure:
+            said.append(Text("{agree} of {n} published figures agree", agree=sum(sure), n=len(sure)))
+        return joined(said or [Text("{n} tables", n=len(tables))])
 
     @property
     def missing(self) -> list[tuple[PartOutcome, Text]]:

@@ -2,11 +2,13 @@
 
 import csv
 import io
+import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 
@@ -56,6 +58,17 @@ def write_outcome(
     target = folder / "RESULTS.md"
     write_whole(target, _Page(outcome, language, command, drawn, undrawn).text().encode())
     return target
+
+
+def write_index(outcomes: Sequence[Outcome], pages: Sequence[Path], target: Path, *, language: str = "en") -> None:
+    """Write one page that leads to those of several studies, with what each found."""
+    lines = [f"# {Text('Studies').render(language)}", ""]
+    if any(outcome.settings.get("replicas") and outcome.models for outcome in outcomes):
+        lines += [f"> **{_inline(REPLICAS.render(language))}**", ""]
+    for outcome, page in zip(outcomes, pages, strict=True):
+        title, found = (_inline(text.render(language)) for text in (outcome.title, outcome.finding))
+        lines.append(f"- [{title}]({quote(os.path.relpath(page, target.parent))}): {found}")
+    write_whole(target, "\n".join([*lines, ""]).encode())
 
 
 SYNTHETIC = "synthetic replicas, not the models themselves"  # what stands inside each picture of them

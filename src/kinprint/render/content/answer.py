@@ -1,6 +1,7 @@
 """Say what a comparison found in a few plain lines: what comes first, for readers who are no statisticians."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kinprint._util.numeric import median
@@ -15,7 +16,6 @@ _NEURONS = frozenset(
 _CONTROLS = frozenset({"self", "shuffled self"})
 _CORRELATIONS = ("matrix_correlation", "token_rows", "norm_joint")
 _ORDINARY = math.log10(0.05)  # a p-value above this, after correction, is one that unrelated models give every day
-_WIDTH = 25  # columns of the line that is drawn
 SPREAD = 3  # standard deviations of the null that a drawing marks
 MOST = 3  # reasons
 
@@ -54,7 +54,7 @@ class Answer:
     verdict: str
     sentence: str
     reasons: tuple[str, ...]
-    picture: str | None
+    picture: Callable[[int], str] | None  # from the columns of the line that it draws
     untested: str | None
     next_step: str
 
@@ -129,15 +129,19 @@ def picture_of(report: Report) -> Picture | None:
     return Picture(role, len(known[role]), *(median(values) for values in zip(*known[role], strict=True)))
 
 
-def _line(picture: Picture | None, words: Words) -> str | None:
-    """Draw the picture as one line of text."""
+def _line(picture: Picture | None, words: Words) -> Callable[[int], str] | None:
+    """Return what draws the picture as one line of text, in as many columns as it is given."""
     if picture is None:
         return None
-    drawn, (low, high) = ["─"] * _WIDTH, picture.span
-    ends = (picture.mean - SPREAD * picture.sd, picture.mean + SPREAD * picture.sd)
-    for mark, value in zip("├┤┼●", (*ends, picture.mean, picture.x), strict=True):
-        drawn[round((value - low) / (high - low or 1.0) * (_WIDTH - 1))] = mark
-    return words.say("answer.picture", scope=picture.role, line="".join(drawn), **picture.figures)
+
+    def draw(columns: int) -> str:
+        drawn, (low, high) = ["─"] * columns, picture.span
+        ends = (picture.mean - SPREAD * picture.sd, picture.mean + SPREAD * picture.sd)
+        for mark, value in zip("├┤┼●", (*ends, picture.mean, picture.x), strict=True):
+            drawn[round((value - low) / (high - low or 1.0) * (columns - 1))] = mark
+        return words.say("answer.picture", scope=picture.role, line="".join(drawn), **picture.figures)
+
+    return draw
 
 
 def _untested(verdict: Verdict, words: Words) -> str | None:

@@ -1,16 +1,21 @@
 """Print the answer to a comparison in at most twenty lines of eighty columns."""
 
+import shlex
+from collections.abc import Mapping
+
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 from kinprint._util.plain import printable
-from kinprint.render.content.answer import answer_of
+from kinprint.render.content.answer import Answer, answer_of
 from kinprint.render.terminal.layout import line
 from kinprint.render.terminal.report import CLASS_STYLES, print_report
 from kinprint.render.texts.words import Words
 from kinprint.results.report import Report
 
 MARK = "• "
+WIDEST, NARROWEST = 25, 13  # columns of the drawn cosine
 
 
 def print_answer(report: Report, console: Console, *, lang: str = "en") -> None:
@@ -25,11 +30,38 @@ def print_answer(report: Report, console: Console, *, lang: str = "en") -> None:
     _wrapped(console, made.sentence)
     for reason in made.reasons:
         _wrapped(console, reason, mark=MARK)
-    for further in (made.picture, made.untested):
-        if further is not None:
-            _wrapped(console, further)
+    _print_picture(console, made)
+    if made.untested is not None:
+        _wrapped(console, made.untested)
     _wrapped(console, words.say("answer.next", full="--full"))
     line(console, f"  {printable(made.next_step, 4000)}")
+
+
+def print_lesson(found: Mapping[str, Report], models: str, console: Console, *, lang: str = "en") -> None:
+    """Print verdict and drawn cosine of the demo's pairs, `found` by the name of B, and what they teach."""
+    words = Words(lang)
+    _wrapped(console, words.say("demo.models"))
+    for name, report in found.items():
+        made = answer_of(report, words)
+        assert made is not None  # the models that ship are judged
+        line(console, "")
+        _wrapped(
+            console, f"base, {name}: {made.verdict}", style=CLASS_STYLES[str(report.verdict and report.verdict.class_)]
+        )
+        _print_picture(console, made)
+    for key, style in (("demo.lesson", "bold"), ("demo.why", ""), ("demo.next", "")):
+        line(console, "")
+        _wrapped(console, words.say(key), style=style)
+    own = shlex.join(["kinprint", "compare", f"{models}/base", f"{models}/finetune", "--full"])
+    for step in ("kinprint compare owner/base owner/model --html report.html", own):
+        line(console, f"  {printable(step, 4000)}")
+
+
+def _print_picture(console: Console, made: Answer) -> None:
+    """Draw the cosine in one line where there is room for it; else it wraps after what is drawn."""
+    if made.picture is not None:
+        room = WIDEST - max(0, cell_len(made.picture(WIDEST)) - console.width)
+        _wrapped(console, made.picture(room if room >= NARROWEST else WIDEST))
 
 
 def _wrapped(console: Console, text: str, *, mark: str = "", style: str = "") -> None:

@@ -1,0 +1,85 @@
+"""Help of commands: examples at the top, options in groups."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Model(click.Path):
+    """A model as an argument or option: shells complete it as a path, and any other text is one too."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the text; say so where it looks like a path, and would be asked of the hub, because there is none."""
+        path, named = Path(value), value.count("/") == 1 and not value.startswith(("/", ".", "~"))
+        if named and "@" not in value and path.parent.is_dir() and not path.exists():
+            click.echo(f"no such file or folder: {value!r}; taken for a repository on the hub", err=True)
+        return super().convert(value, param, ctx)
+
+
+MODEL = _Model()
+
+
+class _Helped(click.Command):
+    """A command of whose help ``help.json`` holds examples, and notes, by its name."""
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if examples := self._told("examples"):
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {line}\n" for line in examples))
+        super().format_help_text(ctx, formatter)
+
+    def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, lines in self._told("notes").items():
+            with formatter.section(title):
+                formatter.write_dl(list(lines.items()))
+
+    def _told(self, what: str) -> Any:
+        import json
+        from importlib.resources import files
+
+        told = json.loads((files("kinprint.cli") / "help.json").read_text(encoding="utf-8"))
+        return told.get(self.name, {}).get(what, {})
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for option in self.get_params(ctx):
+            shown = option.get_help_record(ctx)
+            if shown is not None and isinstance(option, click.Option):
+                groups.setdefault(getattr(option, "group", "Options"), []).append(shown)
+        for title, options in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(options)
+        if isinstance(self, click.Group):
+            self.format_commands(ctx, formatter)
+
+
+class HelpedGroup(_Helped, click.Group):
+    """A group of commands whose help says of each command all of its first sentence."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands; click would cut their sentences."""
+        named = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, found.get_short_help_str(400)) for name, found in named if found is not None])
+
+
+command = partial(click.command, cls=_Helped)
+"""Makes a command, as click does, with this help."""
+
+
+def in_group(title: str, *options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return a decorator that adds options to a command, under a title in its help unless they have one."""
+
+    def add(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+            added = function.__click_params__[-1]  # type: ignore[attr-defined]
+            added.group = getattr(added, "group", title)
+        return function
+
+    return add
