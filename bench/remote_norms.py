@@ -27,6 +27,7 @@ from bench.hubside import Hub, Repository, Values, make_repository, running_hub
 
 LATENCY_MS = 50.0
 WISHED = {"plain": 1.5, "tls": 1.8}
+BEFORE = {"plain": 1.84, "tls": 2.19}  # times the floor, in early November 2026
 _COMPARED = {"plain": "plain HTTP", "tls": "TLS"}
 
 
@@ -182,11 +183,19 @@ def compare(hub: Hub, repository: Repository, scratch: Path, *, transport: str, 
     others = measure_clients(hub, repository, max(3, times // 2))
     memory = peak_rss(hub)
     runs = [slow, kept, *([official] if isinstance(official, Run) else []), *others, ours, *cached, floor]
+    before = None if asked.quick else BEFORE[transport]
     goals = (
         Goal("times faster than published scripts", slow.wall / ours.wall, ">=", factors[0]),
         Goal("times faster than published scripts + session", kept.wall / ours.wall, ">=", factors[1]),
         Goal("wall over the floor", ours.wall / floor.wall, "<=", 2.5),
-        Goal("wall over the floor, wished for", ours.wall / floor.wall, "<=", WISHED[transport], required=False),
+        Goal(
+            "wall over the floor, wished for",
+            ours.wall / floor.wall,
+            "<=",
+            WISHED[transport],
+            required=False,
+            before=before,
+        ),
         Goal("bytes over those needed", ours.received / repository.needed_bytes, "<=", 1.3),
         Goal("peak memory", memory, "<=", 300, "MB"),
     )
