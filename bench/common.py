@@ -33,6 +33,7 @@ class Goal:
     limit: float
     unit: str = "×"
     required: bool = True
+    before: float | None = None  # what it was when the goal was set, if that was measured
 
     @property
     def met(self) -> bool:
@@ -80,16 +81,23 @@ class Report:
         lines = [f"### {self.title}", ""]
         if self.rows:
             lines += [*table(list(self.rows[0]), [list(row.values()) for row in self.rows]), ""]
-        goals: list[list[Cell]] = [
-            [g.name, f"{_SIGN[g.relation]} {shown(g.limit)} {g.unit}", f"{shown(g.measured)} {g.unit}", _verdict(g)]
-            for g in self.goals
-        ]
-        lines += [*table(["goal", "limit", "measured", "met"], goals), ""] if goals else []
+        lines += [*goal_table(self.goals), ""] if self.goals else []
         lines += [f"{note}  " for note in self.notes]
         return "\n".join(lines).rstrip() + "\n"
 
 
 _SIGN = {">=": "≥", "<=": "≤"}
+
+
+def goal_table(goals: Sequence[Goal]) -> list[str]:
+    """Return goals, what they were before where that is known, and what was measured."""
+    known = any(goal.before is not None for goal in goals)
+    rows: list[list[Cell]] = []
+    for goal in goals:
+        before = ["–" if goal.before is None else f"{shown(goal.before)} {goal.unit}"] if known else []
+        limit = f"{_SIGN[goal.relation]} {shown(goal.limit)} {goal.unit}"
+        rows.append([goal.name, limit, *before, f"{shown(goal.measured)} {goal.unit}", _verdict(goal)])
+    return table(["goal", "limit", *(["before"] if known else []), "measured", "met"], rows)
 
 
 def _verdict(goal: Goal) -> str:

@@ -84,14 +84,17 @@ def run_bench(command: list[str], *, quick: bool) -> tuple[list[dict[str, object
 
 def page(document: dict[str, Any]) -> str:
     """Return the committed page for a document as written to JSON."""
-    from bench.common import Report
+    from bench.common import Report, goal_table
 
     said = document["machine"]
     machine = (
         f"{said['cores']} cores ({said['architecture']}, {said['system']}), Python {said['python']}, numpy {said['numpy']}, "
         f"urllib3 {said['urllib3']}; load average {said['load_1min']} at the end of the run"
     )
-    return _ABOUT.format(machine=machine) + "\n".join(Report.from_dict(each).markdown() for each in document["reports"])
+    reports = [Report.from_dict(each) for each in document["reports"]]
+    known = [goal for report in reports for goal in report.goals if goal.before is not None]
+    first = "\n".join(["### Goals, before and now", "", *goal_table(known), "", ""]) if known else ""
+    return _ABOUT.format(machine=machine) + first + "\n".join(report.markdown() for report in reports)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -80,3 +80,19 @@ def test_a_failed_command_stops_the_bench(tmp_path):
     ):
         compare_once(PLAIN, ("bench/Air", "bench/Other"), "derived", hub, tmp_path)
     assert "bench/Air" in str(ended.value)  # the command's own words: the first repository is not served
+
+
+def test_the_page_begins_with_goals_before_and_now():
+    from bench.common import Goal, Report, machine
+    from bench.run import page
+
+    goals = Goal("wall", 5.0, "<=", 4.0, "s", before=47.0), Goal("verdicts", 2, ">=", 2, "")
+    text = page({"machine": machine(), "reports": [Report("verdict", "Verdicts", (), goals).as_dict()]})
+    table = text.partition("### Goals, before and now")[2].partition("### Verdicts")[0]
+    assert table.split("\n")[2:5] == [
+        "| goal | limit | before | measured | met |",
+        "|---|---|---|---|---|",
+        "| wall | ≤ 4 s | 47 s | 5 s | NO |",
+    ]
+    assert "verdicts" not in table  # what has no before stands in its own table alone
+    assert "| verdicts | ≥ 2  | – | 2  | yes |" in text

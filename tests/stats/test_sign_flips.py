@@ -89,3 +89,12 @@ def test_flipped_units_hide_nothing_but_themselves():
     flips = np.random.default_rng(7).choice([-1.0, 1.0], size=A.shape[1])
     assert _log10_p(A, A * flips) > -4.0
     assert sign_flips(np.zeros(4)).n == 0
+
+
+def test_a_chain_of_copies_has_one_coin():
+    turns = np.arange(12) * 0.5  # neighbours have a cosine of 0.88, units two places apart one of 0.54
+    A = np.array([np.cos(turns), np.sin(turns)])[:, np.random.default_rng(5).permutation(12)]
+    apart = np.eye(3)[:, [0, 1, 2]]
+    both = np.block([[A, np.zeros((2, 3))], [np.zeros((3, 12)), apart]])
+    merged = one_coin(both, both, np.arange(1.0, 16.0))
+    assert merged.tolist() == [78.0, *[0.0] * 11, 13.0, 14.0, 15.0]

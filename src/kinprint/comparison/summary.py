@@ -77,7 +77,7 @@ class RoleStack:
         if not self._role.info.axes[1].exchangeable:  # rows are permuted: few units, so the d × d form is the cheap one
             return [(a.values.T, b.values.T) for a, b in self._samples], ONE
         share = rows_taken(len(self._samples), first.shape[1])
-        blocks = [(a.values[:share], b.values[:share]) for a, b in self._samples]
+        blocks = [(a.part(slice(share)), b.part(slice(share))) for a, b in self._samples]
         if all(len(a.stored) <= share for a, _ in self._samples):
             return blocks, ONE
         return blocks, Text("one permutation for all layers, on the first {n} rows of each", n=share)

@@ -182,7 +182,7 @@ def fair_signs(*matrices: NDArray[Real]) -> tuple[NDArray[Real], ...]:
 
 def fair_pair(pair: SamplePair, rows: int, columns: int | None = None) -> Block:
     """Return the first rows and columns of both slices with `fair_signs`."""
-    matrices = tuple(sample.values[:rows, :columns] for sample in (pair.a, pair.b))
+    matrices = tuple(sample.part(slice(rows), slice(columns)) for sample in (pair.a, pair.b))
     whole = all(x.shape == sample.stored.shape for x, sample in zip(matrices, (pair.a, pair.b), strict=True))
     sides = [sample.once(one_sided) for sample in (pair.a, pair.b)] if whole else list(map(one_sided, matrices))
     one, two = _evened(matrices, sides)
@@ -206,13 +206,6 @@ def _counts(values: NDArray[Real], axis: int) -> NDArray[Real]:
     return found
 
 
-def _median(values: NDArray[Real]) -> float:
-    """Return the median; ``np.median`` takes five times as long for some hundred values."""
-    low, high = (values.size - 1) // 2, values.size // 2
-    parted = np.partition(values, (low, high))
-    return 0.5 * float(parted[low] + parted[high])
-
-
 def one_sided(values: NDArray[Real]) -> tuple[bool, bool]:
     """Whether the columns, and the rows, of a matrix have signs of their own."""
     sided = []
@@ -221,7 +214,7 @@ def one_sided(values: NDArray[Real]) -> tuple[bool, bool]:
         known = counts >= 4
         sums, squares = values.sum(axis=axis)[known], np.einsum(f"ij,ij->{'ji'[axis]}", values, values)[known]
         # |mean| over the root mean square
-        sided.append(bool(known.any()) and _median(np.abs(sums) / np.sqrt(squares * counts[known])) > ONE_SIDED)
+        sided.append(bool(known.any()) and median(np.abs(sums) / np.sqrt(squares * counts[known])) > ONE_SIDED)
     return sided[0], sided[1]
 
 
@@ -246,17 +239,19 @@ def tied_alike(group: Sequence[SamplePair], seed: int = 0) -> Text | None:
     )
 
 
-def _common(pair: SamplePair) -> Block:
-    """Return the elements that both slices have."""
-    shape = tuple(slice(min(sizes)) for sizes in zip(pair.a.stored.shape, pair.b.stored.shape, strict=True))
-    return pair.a.values[shape].ravel(), pair.b.values[shape].ravel()
+def _common(pair: SamplePair, most: int | None = None) -> Block:
+    """Return the elements that both slices have; of many, the first."""
+    rows, *others = (min(sizes) for sizes in zip(pair.a.stored.shape, pair.b.stored.shape, strict=True))
+    needed = rows if most is None else min(rows, -(-most // max(1, math.prod(others))))
+    shape = slice(needed), *map(slice, others)
+    return pair.a.part(*shape).ravel()[:most], pair.b.part(*shape).ravel()[:most]
 
 
 def few_entries(group: Sequence[SamplePair]) -> Text | None:
     """Say if all that agrees is a few entries that stand out at the same places, as what a start by recipe leaves (an identity)."""
     found = []
     for pair in evenly_spaced(group, FEW_PAIRS):
-        one, two = (x[:TIED_ELEMENTS] for x in _common(pair))
+        one, two = _common(pair, TIED_ELEMENTS)
         if one.any() and two.any():
             out = np.minimum(*(np.abs(x) / median(np.abs(x[x != 0.0])) for x in (one, two))) > OUTSTANDING
             found.append((correlation(one, two), correlation(one[~out], two[~out]) if not out.all() else 0.0))

@@ -267,6 +267,6 @@ def _stacks(probe: Probe, scopes: Sequence[Role], rows: dict[Role, int]) -> tupl
 
 
 def _unit(sample: Sample, rows: int) -> FloatArray:
-    values = sample.values[:rows]
+    values = sample.part(slice(rows))
     length = float(np.linalg.norm(values))
     return values / length if length > 0.0 else values

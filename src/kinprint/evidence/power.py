@@ -131,7 +131,7 @@ def _row_power(pairs: Sequence[SamplePair], b: Probe, test: EvidenceTest, level:
         if pair.role is Role.ATTN_V:
             rows = min(rows, b.head_size(pair.b) or rows)
         if rows > 1 and pair.a.stored.shape[1] == pair.b.stored.shape[1]:
-            blocks.append((unit_rows(pair.a.values[:rows]), unit_rows(pair.b.values[:rows])))
+            blocks.append((unit_rows(pair.a.part(slice(rows))), unit_rows(pair.b.part(slice(rows)))))
     least_rows = min(len(one) for one, _ in blocks)
     return _points_power([(one[:least_rows], two[:least_rows]) for one, two in blocks], test, level, ROWS)
 

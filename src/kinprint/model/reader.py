@@ -59,8 +59,12 @@ class Sample:
     @property
     def values(self) -> FloatArray:
         """The slice as the model uses it, in float64; made anew each time, because keeping both would double memory."""
+        return self.part()
+
+    def part(self, *index: slice) -> FloatArray:
+        """Return a part of the values, by rows and columns."""
         with np.errstate(invalid="ignore"):  # a signalling NaN, as a hostile file may hold, becomes a quiet one
-            values = self.stored.astype(np.float64)
+            values: FloatArray = self.stored[index].astype(np.float64)
             values += self.offset
             return values
 

@@ -14,10 +14,10 @@ References: Hoeffding, Probability inequalities for sums of bounded random varia
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
 
@@ -55,26 +55,23 @@ def unit_products(A: FloatArray, B: FloatArray) -> FloatArray:
 def one_coin(A: FloatArray, B: FloatArray, r: FloatArray) -> FloatArray:
     """Return r with the entries of units (columns of A and B) that are copies of each other in both models added up."""
     # A copy may be negated: it flips together with its original all the same, so the sum of both is what one coin decides.
-    first = list(range(r.size))  # a copy of each unit that stands before it, or itself
-
-    def leader(i: int) -> int:
-        while first[i] != i:
-            first[i] = i = first[first[i]]
-        return i
-
-    copies = list(_copies(*(X[:: max(1, -(-len(X) // _SKETCH))] for X in (A, B))))
-    if not copies:
+    i, j = _copies(*(X[:: max(1, -(-len(X) // _SKETCH))] for X in (A, B)))
+    if not i.size:
         return r
-    for i, j in copies:
-        one, two = leader(i), leader(j)
-        first[max(one, two)] = min(one, two)
+    first = np.arange(r.size)  # a copy of each unit that stands before it, or itself: in the end the first of all
+    while (apart := first[i] != first[j]).any():
+        i, j = i[apart], j[apart]
+        np.minimum.at(first, np.maximum(first[i], first[j]), np.minimum(first[i], first[j]))
+        while not np.array_equal(first, first[first]):
+            first = first[first]
     merged = np.zeros_like(r)
-    np.add.at(merged, list(map(leader, range(r.size))), r)
+    np.add.at(merged, first, r)
     return merged
 
 
-def _copies(A: FloatArray, B: FloatArray) -> Iterator[tuple[int, int]]:
-    """Yield pairs of units, i < j, that are copies in both models; the first look is in float32, with room for its rounding."""
+def _copies(A: FloatArray, B: FloatArray) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return pairs of units, i < j, that are copies in both models; the first look is in float32, with room for its rounding."""
+    pairs = [np.empty((2, 0), dtype=np.intp)]
     lengths = np.sqrt(np.einsum("ij,ij->j", A, A))
     X = np.divide(A, lengths, out=np.zeros_like(A), where=lengths > 0.0).astype(np.float32)
     for start in range(0, X.shape[1], _BLOCK):
@@ -89,7 +86,9 @@ def _copies(A: FloatArray, B: FloatArray) -> Iterator[tuple[int, int]]:
         for side in (A, B):
             near = np.abs(unit_products(side[:, i], side[:, j])) > COPIES_R
             i, j = i[near], j[near]
-        yield from zip(i.tolist(), j.tolist(), strict=True)
+        pairs.append(np.array((i, j)))
+    one, two = np.concatenate(pairs, axis=1)
+    return one, two
 
 
 def sign_flips(r: FloatArray) -> SignFlips:

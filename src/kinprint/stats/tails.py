@@ -223,7 +223,8 @@ def _log_mgf_bound(
 @lru_cache(maxsize=64)
 def _places(size: int, edge: int, inner: int) -> NDArray[np.intp]:
     edge = min(edge, size)
-    return np.unique(np.r_[0:edge, size - edge : size, 0 : size : max(1, size // inner)])
+    chosen = {*range(edge), *range(size - edge, size), *range(0, size, max(1, size // inner))}
+    return np.array(sorted(chosen), dtype=np.intp)  # np.unique loads numpy.ma, in 35 ms
 
 
 def _knots(values: FloatArray) -> tuple[FloatArray, FloatArray]:
