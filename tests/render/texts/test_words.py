@@ -15,17 +15,9 @@ from kinprint.text import LANGUAGES, Phrase, Text
 PLACE = re.compile(r"\{(\w+)(?::(\w+))?\}")
 HANGUL = re.compile(r"[가-힣]")
 ENGLISH_RUN = re.compile(r"[A-Za-z']{2,}(?: [A-Za-z']{2,}){2,}")
-THE_SAME_IN_KOREAN = {"English", "en", "z {low}~{high}"} | {
-    "z",
-    "n",
-    "p = {p}",
-    "log10 p",
-    "−log10 p",
-    "NaN/Inf",
-    "CKA",
-    "MLP",
-    "{quantity} {x}",
-}
+THE_SAME_IN_KOREAN = {
+    "z", "n", "p = {p}", "log10 p", "−log10 p", "NaN/Inf", "CKA", "MLP", "{quantity} {x}", "English", "en", "z {low}~{high}",
+}  # fmt: skip
 
 
 def strings(name):
