@@ -16,7 +16,7 @@ from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, FOLDER = ROOT / "docs" / "gallery.md", ROOT / "docs" / "gallery"
-WIDTH, COLOURS = 1300, 96
+WIDTH, COLOURS = 1500, 64
 ORDER = ("baselines", "metrics", "bias", "sanity", "origin", "toy-init", "scale")
 HEAD = """# Gallery
 

@@ -143,9 +143,9 @@ def null_band(
     middle, half = (np.pad(np.broadcast_to(one, len(layers)), 1, mode="edge") for one in (mean, sd))
     grey = {"color": NULL_COLOUR, "alpha": 0.55, "linewidth": 0, "zorder": 0}
     axes.fill_between(x, middle - NULL_SD * half, middle + NULL_SD * half, label=label, **grey)
-    marks = {"marker": "x", "markersize": 4.5, "markevery": slice(1, -1), "label": label and "mean if independent"}
-    dotted = {"color": "#000000", "linestyle": (0, (1, 1.6)), "linewidth": 1.0, "zorder": 5}
-    axes.plot(x, middle, **dotted | (marks if np.ndim(mean) else {}))
+    marks = {"marker": "x", "markersize": 4.0, "markevery": slice(1, -1), "label": label and "mean if independent"}
+    dotted = {"color": "#000000", "linestyle": (0, (1, 1.6)), "linewidth": 0.8, "zorder": 5}
+    axes.plot(x, middle, **dotted | (marks if np.ptp(middle) > NULL_SD * np.max(half) else {}))
 
 
 def label_of(name: str) -> str:
