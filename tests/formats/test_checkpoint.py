@@ -207,7 +207,7 @@ def test_several_files_and_no_index(model_folder, session_for):
     assert len(open_checkpoint(str(model_folder), session_for()).files) == 2  # the names say that they belong together
     (model_folder / FIRST).rename(model_folder / "one.safetensors")
     (model_folder / SECOND).rename(model_folder / "two.safetensors")
-    with pytest.raises(FormatError, match=r"2 .safetensors files and nothing to say which belong together") as caught:
+    with pytest.raises(FormatError, match=r"2 safetensors files and nothing to say which belong together") as caught:
         open_checkpoint(str(model_folder), session_for())
     assert "one.safetensors" in caught.value.hint
 

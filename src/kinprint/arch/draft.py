@@ -139,7 +139,7 @@ class Draft:
 
     def _entry(self, form: NameForm) -> _FormFacts:
         if form.key not in self._known:  # the experts of a layer share one
-            self._known[form.key] = self.architecture.rule((form.key, form.key)), self.architecture.exclusion(form.key)
+            self._known[form.key] = self.architecture.rule(form.key), self.architecture.exclusion(form.key)
         rule, exclusion = self._known[form.key]
         rule = rule or self.architecture.rules.get(form.literal)
         if rule is None or rule.indices != form.indices:

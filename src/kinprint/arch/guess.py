@@ -9,7 +9,7 @@ from functools import cache
 
 from kinprint.arch.loading import load, read_packaged
 from kinprint.arch.roles import BIASES, Role
-from kinprint.arch.templates import Architecture, NameKey, NameRule
+from kinprint.arch.templates import Architecture, NameRule
 
 _WEIGHTS = ("weight", "gamma", "scale", "kernel")
 _BIAS_NAMES = ("bias", "beta")
@@ -31,12 +31,12 @@ def guess_rule(key: str) -> NameRule | None:
     words = _words("_generic")
     if any(word in text for word in words["fused"]):
         return None
-    cross = any(word in text for word in words["cross"])
     expert = block != "" and "expert" in text and ".#." in text
     section = "model" if not block else "expert" if expert else "shared" if "shared_expert" in text else "layer"
     named = next((entry["role"] for entry in words[section] if any(word in text for word in entry["any"])), None)
     role = None if named is None else Role(named)
-    role = _CROSS.get(role) if cross and role is not None else role
+    if role is not None and any(word in text for word in words["cross"]):
+        role = _CROSS.get(role)
     if role is not None and kind in _BIAS_NAMES:
         role = BIASES.get(role)
     if role is None:
@@ -49,9 +49,9 @@ def guess_rule(key: str) -> NameRule | None:
 class GenericArchitecture(Architecture):
     """An architecture whose rules are guessed."""
 
-    def rule(self, key: NameKey) -> NameRule | None:
+    def rule(self, key: str) -> NameRule | None:
         """Guess instead of looking up."""
-        return guess_rule(key[0])
+        return guess_rule(key)
 
 
 @cache

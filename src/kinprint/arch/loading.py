@@ -205,10 +205,9 @@ def _templates(file: str, data: Mapping[str, Any], blocks: Mapping[str, str]) ->
                 raise _fail(file, where, "a role, or an object of role or split, transposed, exact, stacked")
             full = module if "{layer}" in module else head + module  # where no block holds all of a layer (XLM)
             variables = _variables(file, where, full)
-            base = NameRule(
-                None, indices=_indices(full), encoder=section == "encoder_layer",
-                has_layer="layer" in variables, has_expert="expert" in variables,
-            )  # fmt: skip
+            indices = len(name_key(_VARIABLES.sub("0", full) + ".")[1])  # layer, expert, and those that are written out
+            base = NameRule(None, indices=indices, has_layer="layer" in variables, has_expert="expert" in variables)
+            base = replace(base, encoder=section == "encoder_layer")
             weight = _role_or_split(file, where, spec, data["dims"])
             _check_scope(file, where, weight, (*variables, "expert") if spec.get("stacked") else variables)
             if spec.get("exact"):
@@ -235,11 +234,6 @@ def _rule(base: NameRule, target: Role | Split, spec: Mapping[str, Any], priorit
         offset=offset if isinstance(target, Role) and target.info.kind == "norm" else 0.0,
         stacked=bool(spec.get("stacked", False)),
     )
-
-
-def _indices(template: str) -> int:
-    """Count the indices of a template's names: layer, expert, and those that are written out."""
-    return len(name_key(template.replace("{layer}", "0").replace("{expert}", "0") + ".")[1])
 
 
 def _variables(file: str, where: str, template: str) -> tuple[str, ...]:

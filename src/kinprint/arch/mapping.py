@@ -79,17 +79,13 @@ def _choose(config: Mapping[str, object], keys: Counter[NameKey]) -> tuple[Archi
         cause = Text("no architecture file for {name}", name=repr(short(names[0])))
     else:
         cause = Text("no config that says which architecture this is")
-    best = max(load_all(), key=lambda each: (_covered(each, keys), -each.special))
+    best = max(load_all(), key=lambda each: (sum(keys[key] for key in _known(each, keys)), -each.special))
     fraction = _fraction(best, keys)
     if keys and fraction >= _ENOUGH:
         guess = Text("guessed {name}, whose templates name {x:.0%} of the tensors", name=best.name, x=fraction)
     else:
         best, guess = generic(), Text("roles guessed by pattern")
     return best, [Text("{cause}: {guess}", cause=cause, guess=guess)]
-
-
-def _covered(architecture: Architecture, keys: Counter[NameKey]) -> int:
-    return sum(keys[key] for key in _known(architecture, keys))
 
 
 def _known(architecture: Architecture, keys: Counter[NameKey]) -> set[NameKey]:
@@ -111,8 +107,7 @@ def _layers(draft: Draft, tensors: tuple[RoleTensor, ...]) -> tuple[int, list[Te
     last = tensors[-1].layer if tensors else None  # sorted by layer
     stored = 0 if last is None else last + 1
     if n := draft.encoder_layers:
-        first = Text("the encoder's {n} layers are counted first: layer {n} is the decoder's first", n=n)
-        return stored, [first]
+        return stored, [Text("the encoder's {n} layers are counted first: layer {n} is the decoder's first", n=n)]
     declared = draft.dims.values.get("layers", stored)
     if declared == stored or not tensors:
         return declared, []

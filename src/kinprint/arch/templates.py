@@ -38,9 +38,8 @@ def name_key(name: str) -> tuple[str, tuple[int, ...]]:
 
 def wrapper_of(names: Iterable[str]) -> str:
     """Return what stands before nearly all names and is no part of the model: a wrapper's own name; empty without one."""
-    found = [match[0] if (match := _WRAPPER.match(name)) else "" for name in names]
-    counted = Counter(found).most_common(1)
-    return counted[0][0] if counted and counted[0][1] >= _WRAPPED * len(found) else ""
+    found = Counter(match[0] if (match := _WRAPPER.match(name)) else "" for name in names)
+    return next((each for each, count in found.items() if each and count >= _WRAPPED * found.total()), "")
 
 
 def numbered_prefix(names: Collection[str]) -> str:
@@ -48,8 +47,7 @@ def numbered_prefix(names: Collection[str]) -> str:
     heads = [name[: match.end() + 1] if (match := _INDEX.search(name)) else "" for name in names]
     head, count = Counter(heads).most_common(1)[0] if heads else ("", 0)
     inner = {match[1] for name in names if name.startswith(head) and (match := _INDEX.search(name, len(head) - 1))}
-    experts = any("expert" in name for name in names)
-    return head if head and count >= _WRAPPED * len(heads) and len(inner) > 1 and not experts else ""
+    return head if count >= _WRAPPED * len(heads) and len(inner) > 1 and "expert" not in "".join(names) else ""
 
 
 class NameForm:
@@ -187,9 +185,9 @@ class Architecture:
     exclusions: tuple[Exclusion, ...]
     special: int  # how much the file says; of two files that fit equally well the plainer one is taken
 
-    def rule(self, key: NameKey) -> NameRule | None:
+    def rule(self, key: str) -> NameRule | None:
         """Look a key up."""
-        return self.rules.get(key[0]) or self.rules.get(key[1])
+        return self.rules.get(key)
 
     def exclusion(self, key: str) -> Exclusion | None:
         """Return the first exclusion that a name or key falls under."""

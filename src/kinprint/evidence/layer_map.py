@@ -32,8 +32,7 @@ ENOUGH = -12.0  # log10 p of one layer below which no costlier test is run
 LAYER_ALPHA = -4.0
 """log10 of the level at which one layer, after correction, counts as shared. The verdict itself needs far more."""
 
-# what mixes tokens: attention, or a mixer in its place
-ATTENTION = (
+ATTENTION = (  # what mixes tokens: attention, or a mixer in its place
     Role.ATTN_Q, Role.ATTN_K, Role.ATTN_V, Role.ATTN_Q_A, Role.ATTN_KV_A,
     Role.MIXER_IN, Role.MIXER_GATE, Role.SSM_IN, Role.SSM_GATE,
 )  # fmt: skip

@@ -36,6 +36,12 @@ LLAMA2C = Format(
     load=_load("llama2c"),
     accepts=lambda head: _call("llama2c", "parse_header", head) is not None,
 )
+CTRANSLATE2 = Format(
+    name="CTranslate2",
+    suffixes=(".bin",),
+    load=_load("ctranslate2"),
+    accepts=lambda head: _call("ctranslate2", "is_model", head),
+)
 GGUF = Format(
     name="GGUF",
     suffixes=(".gguf",),
@@ -56,5 +62,5 @@ NUMPY = Format(
     load=_load("npz"),
     single_names=("model.npz", "weights.npz", "pytorch_model.npz"),
 )
-for _format in (SAFETENSORS, PYTORCH, LLAMA2C, GGUF, ONNX, NUMPY):
+for _format in (SAFETENSORS, PYTORCH, CTRANSLATE2, LLAMA2C, GGUF, ONNX, NUMPY):
     FORMATS.add(_format.name, _format)

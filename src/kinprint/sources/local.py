@@ -88,11 +88,6 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a folder of its own: a link could lead anywhere."""
-    return entry.is_dir(follow_symlinks=False)
-
-
 def _files_in(folder: Path) -> list[str]:
     try:
         return [entry.name for entry in os.scandir(folder) if _is_file(entry)]
@@ -117,7 +112,8 @@ class LocalFolder:
         found = frozenset(entry.name for entry in entries if _is_file(entry))
         if self._only:
             return found & {*needed_with(self._only), *COMPANIONS}
-        below = sorted(entry.name for entry in entries if entry.name[0] != "." and _is_folder(entry))
+        # a link to a folder could lead anywhere
+        below = sorted(entry.name for entry in entries if entry.name[0] != "." and entry.is_dir(follow_symlinks=False))
         return found | {f"{name}/{file}" for name in below[:_MOST_FOLDERS] for file in _files_in(self._root / name)}
 
     def open(self, name: str) -> LocalFile:
