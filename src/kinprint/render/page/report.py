@@ -48,6 +48,7 @@ def report_html(report: Report, lang: str = "en") -> bytes:
     shown: dict[str, Any] = {
         "run": report.run,
         "names": content.names_of(report),
+        "role_map": role_map(report),
         "named_only": bool(settings.controls or settings.related or settings.parents or settings.bases),
         "date": printable(report.run.started[:10], 10),
         **_inlined(_STYLES, _SCRIPTS),
@@ -110,7 +111,6 @@ def _view(report: Report, words: PageWords) -> dict[str, Any]:
     parts = [item.tested for item in evidence.components] if evidence else []
     return {
         "first": first_screen(report, words),
-        "role_map": role_map(report),
         "measured": any(item.measurements for item in report.comparisons),
         "compared": any(item.compared for item in report.summary),
         "matched": evidence is not None and any((evidence.edits, evidence.alignment.layers, *parts)),
