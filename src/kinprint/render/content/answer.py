@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from kinprint._util.numeric import median
 from kinprint.render.repeat_command import compare_again
@@ -16,8 +17,35 @@ _NEURONS = frozenset(
 _CONTROLS = frozenset({"self", "shuffled self"})
 _CORRELATIONS = ("matrix_correlation", "token_rows", "norm_joint")
 _ORDINARY = math.log10(0.05)  # a p-value above this, after correction, is one that unrelated models give every day
-_SPREAD = 3  # standard deviations of the null that the drawn line marks
+SPREAD = 3  # standard deviations of the null that a drawing marks
 MOST = 3  # reasons
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The raw cosine of a role inside what shuffling gives: medians over its layers."""
+
+    role: str
+    tensors: int
+    x: float
+    mean: float
+    sd: float
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """Ends of the axis: the null with some room, and the cosine."""
+        room = (SPREAD + 1) * self.sd
+        return min(self.x, self.mean - room), max(self.x, self.mean + room)
+
+    @property
+    def z(self) -> float:
+        """Distance from the null in its standard deviations."""
+        return abs(self.x - self.mean) / self.sd if self.sd else 0.0
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """Cosine, and mean and spread of its null, as they are written."""
+        return {name: f"{getattr(self, name):.4f}" for name in ("x", "mean", "sd")}
 
 
 @dataclass(frozen=True)
@@ -41,7 +69,7 @@ def answer_of(report: Report, words: Words) -> Answer | None:
         words.verdict(verdict.class_, verdict.kind, verdict.variant, verdict.kinds),
         words.engine(verdict.sentence).text,
         tuple(_reasons(report, verdict, words))[:MOST],
-        _picture(report, words),
+        partial(_line, picture, words) if (picture := picture_of(report)) is not None else None,
         _untested(verdict, words),
         _next_step(report, verdict),
     )
@@ -88,8 +116,8 @@ def _together(test: EvidenceTest, words: Words) -> str | None:
     return words.say("answer.together", scope=test.scope, **shown)
 
 
-def _picture(report: Report, words: Words) -> Callable[[int], str] | None:
-    """Draw the raw cosine of a role, of norms if there are any, inside what shuffling gives: medians over its layers."""
+def picture_of(report: Report) -> Picture | None:
+    """Return the raw cosine of a role, of norms if there are any, beside what shuffling gives; None where nothing has both."""
     kinds = {line.role: line.kind for line in report.summary}
     known: dict[str, list[tuple[float, float, float]]] = {}
     for item in report.comparisons:
@@ -99,17 +127,16 @@ def _picture(report: Report, words: Words) -> Callable[[int], str] | None:
     role = max(known, key=lambda role: (kinds.get(role) == "norm", len(known[role])), default=None)
     if role is None:
         return None
-    x, mean, sd = (median(values) for values in zip(*known[role], strict=True))
-    figures = {"x": f"{x:.4f}", "mean": f"{mean:.4f}", "sd": f"{sd:.4f}"}
-    return lambda columns: words.say("answer.picture", scope=role, line=_drawn(x, mean, sd, columns), **figures)
+    return Picture(role, len(known[role]), *(median(values) for values in zip(*known[role], strict=True)))
 
 
-def _drawn(x: float, mean: float, sd: float, columns: int) -> str:
-    low, high = min(x, mean - (_SPREAD + 1) * sd), max(x, mean + (_SPREAD + 1) * sd)
-    drawn = ["─"] * columns
-    for mark, value in zip("├┤┼●", (mean - _SPREAD * sd, mean + _SPREAD * sd, mean, x), strict=True):
+def _line(picture: Picture, words: Words, columns: int) -> str:
+    """Draw the picture as one line of text, the drawing as wide as `columns`."""
+    drawn, (low, high) = ["─"] * columns, picture.span
+    ends = (picture.mean - SPREAD * picture.sd, picture.mean + SPREAD * picture.sd)
+    for mark, value in zip("├┤┼●", (*ends, picture.mean, picture.x), strict=True):
         drawn[round((value - low) / (high - low or 1.0) * (columns - 1))] = mark
-    return "".join(drawn)
+    return words.say("answer.picture", scope=picture.role, line="".join(drawn), **picture.figures)
 
 
 def _untested(verdict: Verdict, words: Words) -> str | None:
