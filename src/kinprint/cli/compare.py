@@ -77,7 +77,7 @@ def compare_command(
         outputs.refuse_over(Path(chosen["null"]))
     if len(models) > 2:
         given: dict[str, object] = {"--bundle": bundle, "--bundle-bytes": bundle_bytes, "--explain": showing["explain"]}
-        given |= {"--exit-code": judging.by_verdict}
+        given |= {"--exit-code": judging.exit_code}
         refuse_pair_options(chosen, [name for name, value in given.items() if value], len(models), outputs)
         return compare_all_pairs(models, chosen, outputs, printing, reading, brief=showing["brief"], judging=judging)
     outputs.refuse_table_of_many("two were given")

@@ -45,6 +45,10 @@ class _Helped(click.Command):
         told = json.loads((files("kinprint.cli") / "help.json").read_text(encoding="utf-8"))
         return told.get(self.name, {}).get(what, {})
 
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Return the first sentence, which click would cut."""
+        return super().get_short_help_str(max(limit, 400))
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
         for option in self.get_params(ctx):
@@ -59,13 +63,7 @@ class _Helped(click.Command):
 
 
 class HelpedGroup(_Helped, click.Group):
-    """A group of commands whose help says of each command all of its first sentence."""
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands; click would cut their sentences."""
-        named = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, found.get_short_help_str(400)) for name, found in named if found is not None])
+    """A group of commands with this help."""
 
 
 command = partial(click.command, cls=_Helped)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import click
 
-from kinprint.cli.options import packing
+from kinprint.cli.options import into, packing
 from kinprint.errors import NotComparable
 
 EXIT_CODES = {
@@ -48,7 +48,11 @@ class Judging:
     """What the exit code of a comparison tells: that it was made, its verdict, or whether a finding was made."""
 
     fail_on: tuple[str, ...]
-    by_verdict: bool
+    exit_code: bool  # of the verdict
+
+    def __post_init__(self) -> None:
+        if self.fail_on and self.exit_code:
+            raise click.UsageError("--fail-on and --exit-code exclude each other: either says what the exit code means")
 
     def code(self, found: Iterable[str], *, made: bool = True) -> int:
         """Return the exit code of findings; `made` says whether anything could be compared."""
@@ -58,20 +62,13 @@ class Judging:
             # a copy is a derivation too: who asks for the one must not miss the other
             asked = [each for name in self.fail_on for each in ((name, "identical") if name == "derived" else (name,))]
             return next((codes[name] for name in asked if name in findings), 0)
-        codes = EXIT_CODES | RELATED if self.by_verdict else {}
+        codes = EXIT_CODES | RELATED if self.exit_code else {}
         return next((codes[name] for name in findings if name in codes), 0 if made else NotComparable.exit_code)
-
-
-def _judging(given: dict[str, object]) -> Judging:
-    made = Judging(given.pop("fail_on"), given.pop("exit_code"))  # type: ignore[arg-type]
-    if made.fail_on and made.by_verdict:
-        raise click.UsageError("--fail-on and --exit-code exclude each other: either says what the exit code means")
-    return made
 
 
 judging_options = packing(
     "judging",
-    _judging,
+    into(Judging),
     "What the exit code means",
     click.option(
         "--fail-on",

@@ -74,6 +74,7 @@ def comparison_options(*names: str, base: Options | None = None) -> Callable[[F]
 
 def _click_option(name: str, described: CommandOption, default: Any) -> Callable[[F], F]:
     shown = described.text(default) if described.written != SWITCH else None
+    path = described.models or described.metavar == "FILE"
     made: Callable[[F], F] = click.option(
         described.flag,
         name,
@@ -82,14 +83,15 @@ def _click_option(name: str, described: CommandOption, default: Any) -> Callable
         show_default=shown is not None,
         is_flag=described.written == SWITCH,
         multiple=described.written == EACH,
-        type=click.IntRange(described.least) if described.written == NUMBER else MODEL if described.path else None,
+        type=click.IntRange(described.least) if described.written == NUMBER else MODEL if path else None,
         metavar=described.metavar,
         help=described.help,
     )
-    return in_group("Further models and files", made) if described.path or described.written == EACH else made
+    return in_group("Further models and files", made) if path or described.written == EACH else made
 
 
-def _into(kind: type) -> Callable[[dict[str, Any]], Any]:
+def into(kind: type) -> Callable[[dict[str, Any]], Any]:
+    """Return how to make a `kind` of the options that are called like its fields."""
     return lambda given: kind(**{item.name: given.pop(item.name) for item in fields(kind)})
 
 
@@ -127,7 +129,7 @@ class Reading:
 
 reading_options = packing(
     "reading",
-    _into(Reading),
+    into(Reading),
     "Network and messages",
     click.option("--offline", is_flag=True, help="Use only what is on this machine (like HF_HUB_OFFLINE=1)."),
     click.option("--no-cache", is_flag=True, help="Neither use nor fill the range cache."),
@@ -180,7 +182,7 @@ format_option = click.option(
 )
 printing_options = packing(
     "printing",
-    _into(Printing),
+    into(Printing),
     "What is printed",
     format_option,
     click.option(

@@ -73,13 +73,6 @@ class Outputs:
         return said
 
 
-class _Table(click.Choice[str]):
-    """Names of tables; "pairs", the former name of layers, still works."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return super().convert("layers" if value == "pairs" else value, param, ctx)
-
-
 def _outputs(given: dict[str, Any]) -> Outputs:
     named = {form.name: given.pop(form.name) for form in REPORT_FORMS}
     forms = {name: path for name, path in named.items() if path is not None}
@@ -99,7 +92,7 @@ report_outputs = packing(
     *(click.option(form.option, type=FILE, help=form.about) for form in REPORT_FORMS),
     click.option(
         "--table",
-        type=_Table([*PAIR_TABLES, ALL_PAIRS_TABLE]),
+        type=click.Choice([*PAIR_TABLES, ALL_PAIRS_TABLE]),
         help="What --csv and --parquet hold. Of two models: every measurement (the default), the tests of the evidence, or "
         "each layer against each. Of more: the verdicts of all pairs (the default, and all there is).",
     ),

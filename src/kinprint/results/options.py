@@ -37,11 +37,6 @@ class CommandOption:
     least: int | None = None  # smallest number that makes sense
 
     @property
-    def path(self) -> bool:
-        """Whether a value may be a path, which shells complete."""
-        return self.models or self.metavar == "FILE"
-
-    @property
     def flag(self) -> str:
         """Name as it is typed."""
         return f"--{self.name}"

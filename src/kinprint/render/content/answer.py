@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from kinprint._util.numeric import median
 from kinprint.render.repeat_command import compare_again
@@ -68,7 +69,7 @@ def answer_of(report: Report, words: Words) -> Answer | None:
         words.verdict(verdict.class_, verdict.kind, verdict.variant, verdict.kinds),
         words.engine(verdict.sentence).text,
         tuple(_reasons(report, verdict, words))[:MOST],
-        _line(picture_of(report), words),
+        partial(_line, picture, words) if (picture := picture_of(report)) is not None else None,
         _untested(verdict, words),
         _next_step(report, verdict),
     )
@@ -129,19 +130,13 @@ def picture_of(report: Report) -> Picture | None:
     return Picture(role, len(known[role]), *(median(values) for values in zip(*known[role], strict=True)))
 
 
-def _line(picture: Picture | None, words: Words) -> Callable[[int], str] | None:
-    """Return what draws the picture as one line of text, in as many columns as it is given."""
-    if picture is None:
-        return None
-
-    def draw(columns: int) -> str:
-        drawn, (low, high) = ["─"] * columns, picture.span
-        ends = (picture.mean - SPREAD * picture.sd, picture.mean + SPREAD * picture.sd)
-        for mark, value in zip("├┤┼●", (*ends, picture.mean, picture.x), strict=True):
-            drawn[round((value - low) / (high - low or 1.0) * (columns - 1))] = mark
-        return words.say("answer.picture", scope=picture.role, line="".join(drawn), **picture.figures)
-
-    return draw
+def _line(picture: Picture, words: Words, columns: int) -> str:
+    """Draw the picture as one line of text, the drawing as wide as `columns`."""
+    drawn, (low, high) = ["─"] * columns, picture.span
+    ends = (picture.mean - SPREAD * picture.sd, picture.mean + SPREAD * picture.sd)
+    for mark, value in zip("├┤┼●", (*ends, picture.mean, picture.x), strict=True):
+        drawn[round((value - low) / (high - low or 1.0) * (columns - 1))] = mark
+    return words.say("answer.picture", scope=picture.role, line="".join(drawn), **picture.figures)
 
 
 def _untested(verdict: Verdict, words: Words) -> str | None:

@@ -5,11 +5,10 @@ from collections.abc import Mapping
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.text import Text
 
 from kinprint._util.plain import printable
 from kinprint.render.content.answer import Answer, answer_of
-from kinprint.render.terminal.layout import line
+from kinprint.render.terminal.layout import line, whole_line, wrapped
 from kinprint.render.terminal.report import CLASS_STYLES, print_report
 from kinprint.render.texts.words import Words
 from kinprint.results.report import Report
@@ -25,47 +24,44 @@ def print_answer(report: Report, console: Console, *, lang: str = "en") -> None:
         print_report(report, console, details=False, lang=lang)
         return
     title = f"{words.say('verdict.title')} {made.verdict}"
-    _wrapped(console, title, style=CLASS_STYLES.get(report.verdict.class_, "bold"))
-    _wrapped(console, f"A {report.a.reference}   B {report.b.reference}", style="dim")
-    _wrapped(console, made.sentence)
+    _say(console, title, style=CLASS_STYLES.get(report.verdict.class_, "bold"))
+    _say(console, f"A {report.a.reference}   B {report.b.reference}", style="dim")
+    _say(console, made.sentence)
     for reason in made.reasons:
-        _wrapped(console, reason, mark=MARK)
+        _say(console, reason, mark=MARK)
     _print_picture(console, made)
     if made.untested is not None:
-        _wrapped(console, made.untested)
-    _wrapped(console, words.say("answer.next", full="--full"))
-    line(console, f"  {printable(made.next_step, 4000)}")
+        _say(console, made.untested)
+    _say(console, words.say("answer.next", full="--full"))
+    whole_line(console, f"  {printable(made.next_step, 4000)}")
 
 
 def print_lesson(found: Mapping[str, Report], models: str, console: Console, *, lang: str = "en") -> None:
     """Print verdict and drawn cosine of the demo's pairs, `found` by the name of B, and what they teach."""
     words = Words(lang)
-    _wrapped(console, words.say("demo.models"))
+    _say(console, words.say("demo.models"))
     for name, report in found.items():
         made = answer_of(report, words)
         assert made is not None  # the models that ship are judged
         line(console, "")
-        _wrapped(
+        _say(
             console, f"base, {name}: {made.verdict}", style=CLASS_STYLES[str(report.verdict and report.verdict.class_)]
         )
         _print_picture(console, made)
     for key, style in (("demo.lesson", "bold"), ("demo.why", ""), ("demo.next", "")):
         line(console, "")
-        _wrapped(console, words.say(key), style=style)
+        _say(console, words.say(key), style=style)
     own = shlex.join(["kinprint", "compare", f"{models}/base", f"{models}/finetune", "--full"])
     for step in ("kinprint compare owner/base owner/model --html report.html", own):
-        line(console, f"  {printable(step, 4000)}")
+        whole_line(console, f"  {printable(step, 4000)}")
 
 
 def _print_picture(console: Console, made: Answer) -> None:
     """Draw the cosine in one line where there is room for it; else it wraps after what is drawn."""
     if made.picture is not None:
         room = WIDEST - max(0, cell_len(made.picture(WIDEST)) - console.width)
-        _wrapped(console, made.picture(room if room >= NARROWEST else WIDEST))
+        _say(console, made.picture(room if room >= NARROWEST else WIDEST))
 
 
-def _wrapped(console: Console, text: str, *, mark: str = "", style: str = "") -> None:
-    """Print a text wrapped at spaces, further lines below the first word."""
-    lines = Text(printable(text, 4000)).wrap(console, max(20, console.width - len(mark)))
-    for number, each in enumerate(lines):
-        line(console, (mark if number == 0 else " " * len(mark)) + each.plain.rstrip(), style=style)
+def _say(console: Console, text: str, *, mark: str = "", style: str = "") -> None:
+    wrapped(console, printable(text, 4000), mark=mark, style=style)

@@ -1,6 +1,6 @@
 """Print blocks in a terminal: one style of table, lines of plain text. Names come from untrusted files and are never markup."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich import table as rich_table
@@ -9,7 +9,20 @@ from rich.console import Console
 from rich.text import Text
 
 from kinprint._util.plain import printable
-from kinprint.render.content.blocks import CODE, FAINT, LINES, STATE, STRONG, WARNING, Block, Cell, Line, Section, Table
+from kinprint.render.content.blocks import (
+    CODE,
+    FAINT,
+    LINES,
+    STATE,
+    STRONG,
+    WARNING,
+    Block,
+    Cell,
+    Column,
+    Line,
+    Section,
+    Table,
+)
 from kinprint.render.texts.words import Words
 
 NARROW = 124  # below so many columns, tables leave out what can be spared
@@ -17,6 +30,8 @@ _STYLES = {STRONG: "bold", WARNING: "yellow", FAINT: "dim"}
 _STATES = {"passed": "green", "ok": "green", "failed": "red", "not run": "yellow", "not checked": "yellow"}
 _MOST = 12  # lines of a list
 _CELL, _POINT = 300, 900  # characters
+_GAP = 2  # columns between two of a table
+_WORD = 30  # columns: longer words, such as digests, may be broken in a table
 
 
 def print_sections(sections: Iterable[Section], console: Console, words: Words) -> None:
@@ -47,20 +62,39 @@ def print_table(content: Table, console: Console) -> None:
     """Print a table without borders, so that figures fit a narrow terminal and are never cut; headings wrap at spaces."""
     if console.width < NARROW:
         content = content.without(*(column.key for column in content.columns if column.spare))
+    ranges = [_widths(column, [row[place] for row in content.rows]) for place, column in enumerate(content.columns)]
+    room = console.width - _GAP * (len(ranges) - 1) - sum(least for least, _ in ranges)
+    if room < 0:
+        _print_rows(content, console)
+        return
     shown = rich_table.Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
-    for place, column in enumerate(content.columns):
-        cells = [row[place] for row in content.rows]
-        whole = column.figures or (bool(cells) and all(cell.kind == CODE for cell in cells))
-        least = max([cell_len(word) for word in column.label.split()] + [cell_len(cell.text) for cell in cells])
-        shown.add_column(
-            column.label,
-            justify="right" if column.figures else "left",
-            min_width=least if whole and cells else None,
-            overflow="fold",
-        )
+    for column, (least, most) in zip(content.columns, ranges, strict=True):
+        # rich would take the room that is missing from the widest column alone, and then cut the last one
+        more, justify = min(most - least, room), "right" if column.figures else "left"
+        shown.add_column(column.label, justify=justify, width=least + more, overflow="fold")  # type: ignore[arg-type]
+        room -= more
     for row in content.rows:
         shown.add_row(*(_shown(cell) for cell in row))
     console.print(shown)
+
+
+def _widths(column: Column, cells: Sequence[Cell]) -> tuple[int, int]:
+    """Return the least width of a column that breaks no figure and no word, and the width that wraps nothing."""
+    texts = [part for cell in cells for part in _shown(cell).plain.split("\n")]
+    most = max(map(cell_len, (column.label, *texts)))
+    words = [word for text in texts for word in text.split()]
+    if column.figures or (cells and all(cell.kind == CODE for cell in cells)):
+        return max(map(cell_len, (*column.label.split(), *texts)), default=0), most
+    return min(max(map(cell_len, (*column.label.split(), *words)), default=0), _WORD), most
+
+
+def _print_rows(content: Table, console: Console) -> None:
+    """Print what is too wide for a table row by row, so that no figure is cut: the first cell, and below it the others by name."""
+    for first, *others in content.rows:
+        wrapped(console, printable(first.text, _CELL), style="bold")
+        for column, cell in zip(content.columns[1:], others, strict=True):
+            if cell.text:
+                wrapped(console, printable(f"{column.label}: {cell.text}", _CELL), mark="  ")
 
 
 def _shown(cell: Cell) -> Text:
@@ -70,5 +104,21 @@ def _shown(cell: Cell) -> Text:
 
 
 def line(console: Console, text: str, style: str = "") -> None:
-    """Print one line of plain text."""
+    """Print a line of plain text; a terminal has it wrapped at spaces, below its first word."""
+    if console.is_terminal:
+        body = text.lstrip(" ·")
+        wrapped(console, body, mark=text[: len(text) - len(body)], style=style)
+    else:
+        whole_line(console, text, style)
+
+
+def whole_line(console: Console, text: str, style: str = "") -> None:
+    """Print a line that is not to be wrapped: a command, say, which people copy."""
     console.print(Text(text, style=style), soft_wrap=True)
+
+
+def wrapped(console: Console, text: str, *, mark: str = "", style: str = "") -> None:
+    """Print a text wrapped at spaces, further lines below its first word."""
+    lines = Text(text).wrap(console, max(20, console.width - len(mark))) if text else [Text()]
+    for number, each in enumerate(lines):
+        whole_line(console, (mark if number == 0 else " " * len(mark)) + each.plain.rstrip(), style)
