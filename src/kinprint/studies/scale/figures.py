@@ -137,7 +137,7 @@ def correlations(found: Sequence[StoredPattern], role: str, null_sd: float) -> F
     for axes, dtype in zip(panels, FORMATS, strict=True):
         chosen = [item for item in found if item.dtype == dtype]
         half = style.NULL_SD * null_sd
-        axes.axhspan(1.0 - half, 1.0 + half, color=style.NULL_COLOUR, alpha=0.55, lw=0, label=style.NULL_LABEL)
+        axes.axhspan(1.0 - half, 1.0 + half, color=style.NULL_COLOUR, lw=2.5, label=style.NULL_LABEL)
         kept = [item.correlation("as_is") for item in chosen]
         _lines(axes, chosen, [math.nan if x is None or x >= 1.0 else 1.0 - x for x in kept])
         log_y(axes)
