@@ -94,6 +94,8 @@ def reordered(arrays: Arrays, naming: Naming, ordered: dict[Axis, Any], kv_heads
                 continue
             count = values.shape[position]
             name = units(source, axis)
+            if name == "residual" and Axis.RESIDUAL in ordered:
+                continue
             if axis is Axis.EXPERT and count == experts.get(tensor.layer):
                 name = "experts", tensor.layer
             if name is not None:

@@ -181,10 +181,10 @@ def summed(rows: list[Row]) -> str:
         f"{len(rows)} model types, {len(built)} of which could be built so small.",
         f"Every tensor named or left out with a reason: {sum(not row.unmapped for row in built)}.",
         f"By a file of their own: {sum(not row.guessed for row in built)}.",
-        f"Noisy copy: {_counted(row.noisy for row in built)}.",
-        f"Another seed: {_counted(row.other for row in built)}.",
-        f"Reordered copy: {_counted(row.reordered or 'not made' for row in built)}.",
-        f"Its logits: {_counted(row.function.split(' by ')[0].split(':')[0] for row in built)}.",
+        f"Noisy copy: {_counted(row.noisy or 'not compared' for row in built)}.",
+        f"Another seed: {_counted(row.other or 'not compared' for row in built)}.",
+        f"Reordered copy: {_counted(row.reordered or 'not compared' for row in built)}.",
+        f"Its logits: {_counted((row.function or 'not run').split(' by ')[0].split(':')[0] for row in built)}.",
     ]
     return "\n".join(f"- {line}" for line in lines)
 
