@@ -20,7 +20,17 @@ from support.layouts import write_checkpoint
 from support.places import ROOT
 
 REPO = "owner/Small-Model"
-_LEAKING = ("HF_", "HUGGING_FACE", "TRANSFORMERS_", "KINPRINT_", "XDG_", "SSL_CERT", "REQUESTS_CA", "CURL_CA")
+_LEAKING = (
+    "HF_",
+    "HUGGING_FACE",
+    "TRANSFORMERS_",
+    "KINPRINT_",
+    "XDG_",
+    "SSL_CERT",
+    "REQUESTS_CA",
+    "CURL_CA",
+    "COLUMNS",
+)
 
 # A suite started in the background by a shell inherits an ignored SIGINT and would hand it on to the programs whose
 # interruption it tests.

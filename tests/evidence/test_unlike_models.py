@@ -238,8 +238,8 @@ def test_nan_in_a_few_places(model, against):
     state["model.layers.0.input_layernorm.weight"][5] = np.nan
     report = against("nan", state)
     assert report.verdict.class_ == DERIVED
-    assert untested(report, "norm_joint of input_norm", "NaN or infinity", "of B in layer 0")
-    assert untested(report, "fixed_points of mlp_up", "NaN or infinity", "of B in layer 1")
+    assert untested(report, "norm_joint (input_norm)", "NaN or infinity", "of B in layer 0")
+    assert untested(report, "fixed_points (mlp_up)", "NaN or infinity", "of B in layer 1")
     assert report.verdict.layer_map == (0, 1, 2)
 
 

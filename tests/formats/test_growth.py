@@ -2,7 +2,8 @@
 
 import base64
 import json
-from array import array
+import zlib
+from dataclasses import replace
 
 import pytest
 
@@ -74,13 +75,17 @@ def test_grids_of_deep_models_are_stored_whole_and_compactly(deep_probes):
 
 def test_pages_thin_them_out(deep_probes):
     (grid,), _ = layer_grids(*deep_probes)
-    drawn = payload._grid(grid, PageWords("en"))
-    assert len(drawn["a"]) == len(drawn["b"]) == payload.MOST_LAYERS
-    assert drawn["a"] == drawn["b"]  # so that layers at one place stand on the diagonal
-    assert len(base64.b64decode(drawn["z"])) == 4 * payload.MOST_LAYERS**2
-    shown = array("f", base64.b64decode(drawn["z"]))
-    assert shown[payload.MOST_LAYERS + 2] == pytest.approx(grid.grids()["z"][drawn["a"][1]][drawn["b"][2]], rel=1e-6)
-    assert "One layer in 4 is drawn" in drawn["thinned"]
+    report = Report.from_json((GOLDEN_REPORTS / "report_v2.json").read_bytes())
+    report = replace(report, grids=(grid,))
+    voices = [PageWords("en")]
+    head, whole = zlib.decompress(
+        base64.b64decode(payload.packed(report, voices, **payload.shown_of(report, voices)))
+    ).split(b"\n", 1)
+    (drawn,) = Report.from_json(whole).grids
+    assert len(drawn.layers_a) == payload.MOST_LAYERS
+    assert drawn.layers_a == drawn.layers_b  # so that layers at one place stand on the diagonal
+    assert drawn.grids()["z"][1][2] == grid.grids()["z"][drawn.layers_a[1]][drawn.layers_b[2]]
+    assert [said["step"] for said in json.loads(head)["grids"]] == [4]
 
 
 def test_grids_of_deeper_models_are_thinned_and_that_is_said(deep_probes, monkeypatch):

@@ -30,7 +30,7 @@ def _renamed(folder, new, index="model.safetensors.index.json"):
     (folder / index).write_text(json.dumps(document))
 
 
-BIN = "PyTorch or llama2.c"
+BIN = "PyTorch or CTranslate2 or llama2.c"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import sys
 import warnings
 from importlib import import_module
 from importlib.util import find_spec
+from io import TextIOWrapper
 
 import click
 
@@ -58,6 +59,8 @@ def run() -> None:
         warnings.simplefilter("ignore", RuntimeWarning)
     if None in (sys.stdin, sys.stdout, sys.stderr):
         _open_streams()
+    if isinstance(sys.stdout, TextIOWrapper):  # a locale without our letters gets question marks, not a traceback
+        sys.stdout.reconfigure(errors="replace")
     try:
         code = main.main(standalone_mode=False)
     except KinprintError as error:

@@ -3,7 +3,7 @@
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kinprint.text import Text
@@ -65,6 +65,15 @@ class LayerGrid:
             name: [[None if x[k] == _NO_NUMBER else x[k] / unit for x in row] for row in rows]
             for k, (name, unit) in units
         }
+
+    def every(self, step: int) -> "LayerGrid":
+        """Return the grid with one layer in `step` of either model."""
+        if step == 1:
+            return self
+        cells, width, height = b64decode(self.cells), len(self.layers_b), len(self.layers_a)
+        starts = (16 * (i * width + j) for i in range(0, height, step) for j in range(0, width, step))
+        kept = b64encode(b"".join(cells[start : start + 16] for start in starts)).decode()
+        return replace(self, layers_a=self.layers_a[::step], layers_b=self.layers_b[::step], cells=kept)
 
     @staticmethod
     def older(data: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -4,17 +4,14 @@ K.part(() => {
   if (!root) return;
   const MISSING = -(2 ** 31);
   const UNITS = { cosine: 1e6, cosine_null: 1e6, pearson: 1e6, z: 1e3 };
-  const MOST_LAYERS = 128; // of either side: a cell has four pixels then
   function unpacked(grid, shown) {
     if (grid.status !== 'ok') return { role: shown.role, off: shown.off };
-    const step = Math.ceil(Math.max(1, grid.layers_a.length, grid.layers_b.length) / MOST_LAYERS);
     const cells = new Int32Array(K.bytes(grid.cells));
     const width = grid.layers_b.length;
-    const kept = (layers) => layers.filter((_, at) => at % step === 0);
-    const out = { role: shown.role, null: shown.null, n: grid.n, rows: grid.rows, step, a: kept(grid.layers_a), b: kept(grid.layers_b) };
+    const out = { role: shown.role, null: shown.null, n: grid.n, rows: grid.rows, step: shown.step, a: grid.layers_a, b: grid.layers_b };
     Object.entries(UNITS).forEach(([name, unit], k) => {
       out[name] = Float64Array.from(out.a.flatMap((_, i) => out.b.map((__, j) => {
-        const value = cells[4 * (i * step * width + j * step) + k];
+        const value = cells[4 * (i * width + j) + k];
         return value === MISSING ? NaN : value / unit;
       })));
     });
