@@ -33,13 +33,16 @@ test-slow: $(VENV)/dev.done
 	$(BIN)/python -m pytest -n auto -m "slow and not nightly and not real and not browser"
 
 # Everything but `nightly`, in one run; what needs a browser or real weights says why it is skipped where they are missing.
+WORKERS := auto
 test-all: $(VENV)/dev.done
-	$(BIN)/python -m pytest -n auto -m "not nightly"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not nightly"
 
 # What CI runs samples of: the campaign of faults (100,000 mutants of each format, 20,000 suspects, 1,000 kills, …), whose table it prints
 # and puts into docs/reliability.md; calibration over thousands of pairs, every bench at full size.
-nightly: $(VENV)/dev.done
+nightly: $(VENV)/dev.done .venv-demo/done
 	KINPRINT_CAMPAIGN=docs/reliability.md $(BIN)/python -m pytest -n auto -m "nightly or campaign"
+	OMP_NUM_THREADS=1 .venv-demo/bin/python -m pytest -m nightly tests/with_torch
+	$(MAKE) architectures
 	$(BIN)/python bench/run.py
 
 # The HTML reports in Debian's chromium, driven by playwright, judged by axe-core. Fails where one of them is missing.
@@ -169,7 +172,7 @@ $(BROWSER_PROGRAMS): tools/browser/package.json
 
 # Tests of what needs torch, in the venv that has it.
 test-torch: .venv-demo/done
-	OMP_NUM_THREADS=1 .venv-demo/bin/python -m pytest tests/with_torch
+	OMP_NUM_THREADS=1 .venv-demo/bin/python -m pytest -m "not nightly" tests/with_torch
 
 # A venv over the other one, whose packages it sees: torch and what only it needs. pip fetches the build of torch that it prefers here (the
 # CPU build needs nothing more) and then holds it against the digests: given digests alone it would prefer a file whose index tells them.

@@ -46,7 +46,7 @@ class Repository:
 
 def make_repository(folder: Path, *, quick: bool) -> Repository:
     """Write the repository and read its norms from disk, by code that shares nothing with the ways compared."""
-    made = write_sparse_glm_air(folder, shards=8, layers=8, experts=16) if quick else write_sparse_glm_air(folder)
+    made = write_sparse_glm_air(folder, shards=8, layers=4, experts=16) if quick else write_sparse_glm_air(folder)
     places: dict[str, str] = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
     depth = json.loads((folder / "config.json").read_text(encoding="utf-8"))["num_hidden_layers"]
     wanted = [name for name in places if name.endswith("norm.weight") and _layer(name) < depth]

@@ -20,10 +20,10 @@ def test_remote_norms(reports, transport):
     rows = {row["way"]: row for row in report["rows"]}
     assert list(rows)[:2] == ["published scripts", "published scripts + session"]
     assert list(rows)[-4:] == ["kinprint", "kinprint, cache cold", "kinprint, cache warm", "floor: one tensor"]
-    # 17 norms: the index, then three ranges behind a redirect for each
-    assert rows["published scripts"]["requests"] == rows["published scripts + session"]["requests"] == 1 + 17 * 6
+    # 9 norms: the index, then three ranges behind a redirect for each
+    assert rows["published scripts"]["requests"] == rows["published scripts + session"]["requests"] == 1 + 9 * 6
     assert rows["floor: one tensor"]["requests"] == 5
-    assert rows["kinprint"]["requests"] <= 3 + 8 * 2 + 17
+    assert rows["kinprint"]["requests"] <= 3 + 8 * 2 + 9
     assert rows["kinprint, cache warm"]["requests"] == 1  # which commit the branch stands for
     assert 1 <= measured(report)["bytes over those needed"] < 1.3
     assert 20 < measured(report)["peak memory"] < 300

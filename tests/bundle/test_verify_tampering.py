@@ -334,7 +334,7 @@ def test_any_flipped_bit(made, tmp_path_factory, at, bit):
     flip(made, tmp_path_factory, at, bit)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @settings(max_examples=600, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(at=st.integers(0, 1 << 30), bit=st.integers(0, 7))
 def test_any_flipped_bit_widely(made, tmp_path_factory, at, bit):

@@ -12,7 +12,7 @@ from support.places import DEMO_MODELS
 MODELS = DEMO_MODELS
 
 
-@pytest.mark.parametrize("budget", [110_000, 150_000, 300_000])
+@pytest.mark.parametrize("budget", [110_000, *(pytest.param(n, marks=pytest.mark.nightly) for n in (150_000, 300_000))])
 def test_runs_give_the_same_report(budget):
     pair = [str(MODELS / name) for name in ("base", "finetune")]
     made = [compare(*pair, Options(metrics=("pearson",)), budget_bytes=budget, settings=Settings()) for _ in range(4)]

@@ -62,7 +62,7 @@ def test_copies_and_children_of_minilm_are_recognised(weights, judge, name, kind
 
 
 @pytest.mark.parametrize("name", ["sre", pytest.param("cloneguard", marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("turned", [False, True], ids=["forward", "turned"])
+@pytest.mark.parametrize("turned", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["forward", "turned"])
 def test_a_quantised_parent_beside_a_trained_child_is_not_quantised_alone(weights, judge, name, turned):
     """Rounding explains MiniLM's own int8 copy, and not the way from a fine-tune of MiniLM to it."""
     pair = weights(name), weights("minilm-int8")
@@ -77,7 +77,7 @@ def test_a_half_precision_copy_beside_an_int8_copy_is_quantised(weights, judge):
 
 
 NAMES = ("minilm", "minilm-fp16", "minilm-int8", "sre", "cloneguard", "e5")
-SAMPLE = {("minilm", "cloneguard"), ("minilm-int8", "cloneguard"), ("minilm-int8", "sre")}
+SAMPLE = {("minilm-int8", "cloneguard")}
 
 
 @pytest.mark.parametrize(

@@ -38,12 +38,16 @@ def test_two_containers_of_one_model_are_identical(npz, binary, judge):
     [
         pytest.param(lambda state, config: (derive.prune(state, 0.5), config), "pruned", marks=pytest.mark.nightly),
         (lambda state, config: (derive.permute_neurons(state, config, 1), config), "neurons_permuted"),
-        (lambda state, config: derive.stack_layers(derive.noise(state, 0.02, 4), config, GROWN), "depth_changed"),
+        pytest.param(
+            lambda state, config: derive.stack_layers(derive.noise(state, 0.02, 4), config, GROWN),
+            "depth_changed",
+            marks=pytest.mark.nightly,
+        ),
         pytest.param(
             lambda state, config: derive.prune_neurons(state, config, 512, 5), "width_pruned", marks=pytest.mark.nightly
         ),
         (lambda state, config: (derive.quantise(state, 4), config), "quantised"),
-        (derive.fold_norms, "norms_folded"),
+        pytest.param(derive.fold_norms, "norms_folded", marks=pytest.mark.nightly),
         pytest.param(
             lambda state, config: (derive.noise(state, 0.1, 4), config), "noise_added", marks=pytest.mark.nightly
         ),

@@ -98,6 +98,7 @@ def test_a_built_zoo_opens_and_its_models_have_learnt(zoo):
     assert 0.9 < np.corrcoef(start.ravel(), end.ravel())[0, 1] < 1
 
 
+@pytest.mark.nightly
 def test_another_build_with_another_number_of_workers_gives_the_same_bytes(zoo, tmp_path):
     other = build(tmp_path, plan=PLAN, workers=1)
     assert other.record == zoo.record
@@ -137,7 +138,7 @@ def alive(pid):
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGKILL])
 def test_workers_end_with_the_build(tmp_path, how):
     """An interrupt ends them at once; if the build is killed, they find nobody to report to."""
     script = f"""

@@ -337,8 +337,8 @@ def test_published_pairs_fix_deviations_means_and_quantiles(part):
     assert len(plain) == 21
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", ["k_proj", pytest.param("v_proj", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", ["k_proj", "v_proj"])
 def test_attention_matrices_meet_every_published_figure(part):
     made = attention.attention_matrices(part, 0)
     stored = [from_bf16(made[name, layer]).astype(np.float64) for name, layer in attention.MATRICES]
@@ -440,7 +440,7 @@ def test_stored_matrices_and_routers_are_those_made(filled, session):
     assert not values(glm, "model.layers.46.mlp.gate.weight").any()  # a hole: no study reads it
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_windows_alone_cover_the_routers_where_they_are_read(tmp_path, session):
     folders = write_replicas(tmp_path, ["GLM"], parts=["windows"])
     glm = open_model(str(folders["GLM"]), session).checkpoint

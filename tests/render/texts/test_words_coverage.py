@@ -78,7 +78,7 @@ def test_reports_of_a_whole_family_are_translated():
     check([read(DEMO / "base", FAMILY / name) for name in names])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_reports_of_deep_searches_and_controls_are_translated():
     base, stranger = DEMO / "base", DEMO / "unrelated"
     check(

@@ -5,6 +5,8 @@ import pytest
 from kinprint.studies.origin.vocabulary import UNCONSTRAINED
 from kinprint.studies.published import NEEDS_FULL
 
+pytestmark = pytest.mark.nightly  # CI runs four other studies on replicas
+
 ON_AVERAGE = "the replicas have it on average only, and 50 pairs vary by 0.002"
 
 
@@ -23,7 +25,6 @@ def replica_run(run_on_replicas):
     return run_on_replicas("origin")
 
 
-@pytest.mark.slow
 def test_published_figures_agree_on_replicas(replica_run):
     sure = [check for check in replica_run.checks if check.trust != "wrong" and check.agrees is not None]
     assert len(sure) == 568
@@ -38,7 +39,6 @@ def test_published_figures_agree_on_replicas(replica_run):
     assert all("fitted to it within two units" in check.reason for check in differing)
 
 
-@pytest.mark.slow
 def test_holes_of_the_replicas_are_named_and_count_for_nothing(replica_run):
     section = part(replica_run, "windows")
     summary = rows(section, "window_summary")
@@ -52,14 +52,12 @@ def test_holes_of_the_replicas_are_named_and_count_for_nothing(replica_run):
     assert any("assumed in the replicas" in str(text) for text in part(replica_run, "vocabulary").notes)
 
 
-@pytest.mark.slow
 def test_what_is_not_measured_says_why(replica_run):
     without = [check for check in replica_run.checks if check.measured is None and check.trust != "wrong"]
     assert len(without) == 32
     assert all(check.reason == NEEDS_FULL for check in without)
 
 
-@pytest.mark.slow
 def test_wrong_figures_are_marked_with_their_reasons(replica_run):
     wrong = {str(check.what): check for check in replica_run.checks if check.trust == "wrong"}
     assert {"“182 sigma”", "“Solar 10 against GLM 20 = 0.38”", "elements counted, input_norm"} <= set(wrong)
@@ -69,7 +67,6 @@ def test_wrong_figures_are_marked_with_their_reasons(replica_run):
     assert found["GLM–Phi"]["sigma"] > 100  # as much for models that nobody calls related
 
 
-@pytest.mark.slow
 def test_failed_controls_are_not_comparable(replica_run):
     said = [str(text) for text in part(replica_run, "controls").missing]
     assert any("GLM and DeepSeek-V2-Lite are not comparable" in text for text in said)
