@@ -173,10 +173,8 @@ def test_planted_relations_are_seen(layers, width):
         assert np.all(seen >= POWER * TRIALS) if factor >= 1.0 else np.all(seen < 0.5 * TRIALS)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "names", [("unrelated", "base"), pytest.param(("base", "unrelated"), marks=pytest.mark.nightly)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("names", [("unrelated", "base"), ("base", "unrelated")])
 def test_planted_relations_are_seen_in_trained_models(demo_probe, names):
     """Norms of one trained model at the strength stated, the rest of another's, its dimensions in a random order."""
     one, two = map(demo_probe, names)

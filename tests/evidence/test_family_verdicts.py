@@ -113,7 +113,7 @@ PAIRS = [(a, b) for i, a in enumerate(INDEPENDENT) for b in INDEPENDENT[i + 1 :]
 @pytest.mark.parametrize(
     ("a", "b"),
     [
-        pytest.param(a, b, marks=() if i < 3 else pytest.mark.slow if i < 7 else pytest.mark.nightly)
+        pytest.param(a, b, marks=() if i < 3 else pytest.mark.slow if i < 5 else pytest.mark.nightly)
         for i, (a, b) in enumerate(PAIRS)
     ],
     ids=lambda path: path.name,
@@ -177,12 +177,12 @@ def test_two_children_of_one_parent_are_not_called_parent_and_child_without_more
         (lambda s, c: (derive.prune(s, 0.5), c), "pruned"),
         (lambda s, c: (derive.quantise(s, 4, 32), c), "quantised"),
         pytest.param(lambda s, c: (derive.quantise(s, 8), c), "quantised", marks=pytest.mark.slow),
-        pytest.param(lambda s, c: (derive.noise(s, 0.05, 8), c), "noise_added", marks=pytest.mark.slow),
-        pytest.param(lambda s, c: (derive.scale(s, 1.5), c), "scaled", marks=pytest.mark.slow),
+        pytest.param(lambda s, c: (derive.noise(s, 0.05, 8), c), "noise_added", marks=pytest.mark.nightly),
+        pytest.param(lambda s, c: (derive.scale(s, 1.5), c), "scaled", marks=pytest.mark.nightly),
         pytest.param(lambda s, c: (derive.low_rank(s, 4, 0.05, 7), c), "lora_merged", marks=pytest.mark.slow),
         pytest.param(lambda s, c: (derive.permute_neurons(s, c, 1), c), "neurons_permuted", marks=pytest.mark.slow),
-        pytest.param(lambda s, c: (derive.permute_heads(s, c, 1), c), "heads_reordered", marks=pytest.mark.slow),
-        pytest.param(lambda s, c: derive.prune_neurons(s, c, 160, 5), "width_pruned", marks=pytest.mark.slow),
+        pytest.param(lambda s, c: (derive.permute_heads(s, c, 1), c), "heads_reordered", marks=pytest.mark.nightly),
+        pytest.param(lambda s, c: derive.prune_neurons(s, c, 160, 5), "width_pruned", marks=pytest.mark.nightly),
         pytest.param(lambda s, c: derive.upcycle(s, c, 4, 0.02, 6), "upcycled", marks=pytest.mark.slow),
         pytest.param(lambda s, c: (derive.replace_embeddings(s, 9), c), "vocabulary_replaced", marks=pytest.mark.slow),
     ],
@@ -207,7 +207,7 @@ def test_a_cast_is_a_cast(base, tmp_path, dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.7, 0.3])
+@pytest.mark.parametrize("share", [0.7, pytest.param(0.3, marks=pytest.mark.nightly)])
 def test_both_parents_of_a_merge_and_their_shares_are_found(base, tmp_path, share):
     state, config, tokenizer = base
     other, _, _ = derive.load_state(DEMO / "unrelated")
@@ -221,7 +221,9 @@ def test_both_parents_of_a_merge_and_their_shares_are_found(base, tmp_path, shar
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keep", [(0, 2, 3), (0, 3), (1, 2, 3)], ids=str)
+@pytest.mark.parametrize(
+    "keep", [(0, 2, 3), *(pytest.param(kept, marks=pytest.mark.nightly) for kept in ((0, 3), (1, 2, 3)))], ids=str
+)
 def test_dropped_layers_are_named(base, tmp_path, keep):
     state, config, tokenizer = base
     verdict = judge(BASE, saved(tmp_path / "child", *derive.drop_layers(state, config, keep), tokenizer)).verdict

@@ -11,7 +11,7 @@ from support.places import DEMO_MODELS, FAMILY_MODELS
 NAMES = sorted(path.name for root in (DEMO_MODELS, FAMILY_MODELS) for path in root.iterdir() if path.is_dir())
 PAIRS = list(combinations(NAMES, 2))
 SAMPLE = {("grown", "sibling"), ("continued", "norms_reset"), *PAIRS[::80]}
-DEEP = {("base", "rotated_tuned"), ("draft", "upcycled")}
+DEEP = {("base", "rotated_tuned")}
 
 
 def place(name):

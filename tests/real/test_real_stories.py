@@ -86,7 +86,7 @@ SEVERAL = {  # children in BF16 of a model in F32: where nothing else was done t
     "adapter, int4": (lambda s, c: (derive.quantise(derive.low_rank(s, 4, 0.05, 7), 4), c), "fine_tuned", "quantised"),
     "rank 32": (lambda s, c: (cut(s, 32), c), "rank_truncated"),
 }  # fmt: skip
-SAMPLE = ("heads reordered", "another's norms", "layers reordered")
+SAMPLE = ("heads reordered",)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def as_gguf(path, state, config, dtype):
 @pytest.mark.parametrize(
     ("dtype", "types", "bits"),
     [
-        ("Q8_0", {"Q8_0", "F32"}, {"attn_q": 8, "mlp_down": 8}),
+        pytest.param("Q8_0", {"Q8_0", "F32"}, {"attn_q": 8, "mlp_down": 8}, marks=pytest.mark.nightly),
         ("Q4_K", {"Q4_K", "Q5_0", "F32"}, {"attn_q": 5, "mlp_down": 4}),
     ],
     ids=["Q8_0", "Q4_K"],

@@ -538,7 +538,16 @@ def test_missing_says_so():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("study", ["baselines", "metrics", "bias", "sanity", "origin", "scale"])
+@pytest.mark.parametrize(
+    "study",
+    [
+        "baselines",
+        "metrics",
+        "sanity",
+        "scale",
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("bias", "origin")),
+    ],
+)
 def test_each_study_reads_a_tensor_once(run_on_replicas, study):
     assert run_on_replicas(study).parts
     total, twice = run_on_replicas.bytes[study]

@@ -105,6 +105,7 @@ def test_another_build_with_another_number_of_workers_gives_the_same_bytes(zoo, 
     assert (tmp_path / "zoo.json").read_bytes() == (zoo.folder / "zoo.json").read_bytes()
 
 
+@pytest.mark.nightly
 def test_a_second_build_trains_nothing_and_a_changed_plan_only_what_depends(zoo):
     calls = []
     build(zoo.folder, plan=PLAN, progress=lambda *call: calls.append(call))
@@ -118,6 +119,7 @@ def test_a_second_build_trains_nothing_and_a_changed_plan_only_what_depends(zoo)
     build(zoo.folder, plan=PLAN)
 
 
+@pytest.mark.nightly
 def test_a_worker_that_fails_is_named_and_the_others_end(tmp_path, capfd):
     bad = replace(PLAN[0], how=replace(HOW, corpora=("no such corpus",)))
     with pytest.raises(KinprintError, match="ended while training a"):

@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -30,23 +31,29 @@ def test_it_is_the_golden_text(lang, width):
     assert answer(kinprint.load(GOLDEN / "report_v2.json"), width, lang) == expected
 
 
+@cache
+def with_base(other):
+    return kinprint.compare(DEMO_MODELS / "base", DEMO_MODELS / other)
+
+
 @pytest.mark.parametrize("lang", ["en", "ko"])
 @pytest.mark.parametrize("other", ["unrelated", "finetune", "permuted", "grown", "base"])
 def test_it_fits_twenty_lines_of_eighty_columns(other, lang):
-    report = kinprint.compare(DEMO_MODELS / "base", DEMO_MODELS / other)
+    report = with_base(other)
     *lines, command = answer(report, lang=lang).splitlines()
     assert len(lines) < 20
     assert max(map(cell_len, lines)) <= 80
     assert "…" not in "".join(lines)
     assert command.split()[:2] == ["kinprint", "compare"]
     assert report.verdict.class_ != "no_evidence" or "--deep" in command
+    assert sum(line.startswith("•") for line in lines) == 3
 
 
 def test_the_drawn_cosine_lies_inside_what_shuffling_gives_for_unrelated_models():
-    inside = answer(kinprint.compare(DEMO_MODELS / "base", DEMO_MODELS / "unrelated"))
+    inside = answer(with_base("unrelated"))
     drawn = next(line for line in inside.splitlines() if "●" in line)
     assert drawn.index("├") < drawn.index("●") < drawn.index("┤")
-    beyond = answer(kinprint.compare(DEMO_MODELS / "base", DEMO_MODELS / "finetune"))
+    beyond = answer(with_base("finetune"))
     drawn = next(line for line in beyond.splitlines() if "●" in line)
     assert drawn.index("┤") < drawn.index("●")
 
@@ -63,7 +70,13 @@ def test_what_could_not_be_compared_has_its_reason(tmp_path):
 
 @pytest.fixture(scope="module")
 def unrelated():
-    return kinprint.compare(DEMO_MODELS / "base", DEMO_MODELS / "unrelated")
+    return with_base("unrelated")
+
+
+def test_no_evidence_says_how_small_a_share_would_have_been_noticed(unrelated):
+    assert "If only 15% of the weights of mlp_up were common to both" in answer(unrelated, 200)
+    unknown = replace(unrelated, evidence=replace(unrelated.evidence, power=()))
+    assert "noticed" not in answer(unknown)
 
 
 def test_a_p_value_short_of_the_threshold_is_not_called_ordinary(unrelated):
@@ -92,7 +105,7 @@ def test_controls_are_told_only_if_they_passed(unrelated, status):
 
 
 def test_a_figure_that_is_missing_is_not_told_as_zero():
-    report = kinprint.compare(DEMO_MODELS / "base", DEMO_MODELS / "finetune")
+    report = with_base("finetune")
     assert "go together" in answer(report)
     tests = tuple(replace(test, null_sd=None) for test in report.evidence.tests)
     assert "go together" not in answer(replace(report, evidence=replace(report.evidence, tests=tests)))

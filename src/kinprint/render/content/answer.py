@@ -89,6 +89,7 @@ def _reasons(report: Report, verdict: Verdict, words: Words) -> list[str]:
     odds = {"odds": words.odds(verdict.log10_p), "n": verdict.tests}
     if verdict.class_ == NO_EVIDENCE:
         said = [words.say("answer.ordinary" if verdict.log10_p > _ORDINARY else "answer.falls_short", **odds)]
+        said += _noticed(report, words)
         passed = {control.name for control in evidence.controls if control.status == "passed"}
         return [*said, words.say("answer.controls")] if passed >= _CONTROLS else said
     found = [t for t in evidence.tests if t.log10_p_claim is not None and t.log10_p_claim <= verdict.log10_alpha]
@@ -97,6 +98,19 @@ def _reasons(report: Report, verdict: Verdict, words: Words) -> list[str]:
         next((line for test in found if (line := tell(test, words)) is not None), "") for tell in (_points, _together)
     ]
     return [*(list(filter(None, said)) or own[: MOST - 1]), words.say("answer.odds", **odds)]
+
+
+def _noticed(report: Report, words: Words) -> list[str]:
+    """Say how small a share of common weights would have been noticed, if that is known.
+
+    Rows of which a share of the weights is common, the rest being independent, have that share as their cosine.
+    """
+    power = report.evidence.power if report.evidence is not None else ()
+    known = [(item.least, item) for item in power if item.name == "fixed_points" and item.least is not None]
+    if not known:
+        return []
+    least, item = min(known, key=lambda pair: pair[0])
+    return [words.say("answer.noticed", share=words.share(least), scope=item.scope, chance=words.share(item.power))]
 
 
 def _points(test: EvidenceTest, words: Words) -> str | None:

@@ -37,7 +37,6 @@ def first_screen(report: Report, words: PageWords) -> dict[str, Any]:
         headline = f"{headline}: {_why_not(report, verdict, words)}"
         reasons = _not_tested(report, words)
     if verdict.class_ == findings.NO_EVIDENCE:
-        reasons[1:1] = noticed(report, words)
         sentence = escape(words.say("verdict.nothing_found"))
     return {
         **shown,
@@ -64,19 +63,6 @@ def _not_tested(report: Report, words: Words) -> list[str]:
         if item.note and not item.tested:
             parts.setdefault(words.engine(item.note).text, []).append(words.label("component", item.component))
     return [f"{', '.join(names)}: {note}" for note, names in parts.items()]
-
-
-def noticed(report: Report, words: Words) -> list[str]:
-    """Say how small a share of common weights would have been noticed, if that is known.
-
-    Rows of which a share of the weights is common, the rest being independent, have that share as their cosine.
-    """
-    power = report.evidence.power if report.evidence is not None else ()
-    known = [(item.least, item) for item in power if item.name == "fixed_points" and item.least is not None]
-    if not known:
-        return []
-    least, item = min(known, key=lambda pair: pair[0])
-    return [words.say("answer.noticed", share=words.share(least), scope=item.scope, chance=words.share(item.power))]
 
 
 def _drawn(report: Report, words: PageWords) -> dict[str, Any] | None:
