@@ -40,8 +40,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # -- which worker runs what ----------------------------------------------------------------------------------------------
 
-# Files that share what takes long to make (replicas, studies on them): one worker makes it once.
-_TOGETHER = ("tests/studies/", "tests/lab/replicas/")
+# Files that share what takes long to make (replicas, studies on them, pages of reports): one worker makes it once.
+_TOGETHER = ("tests/studies/", "tests/lab/replicas/", "tests/browser/")
 # Cases by the ten thousand, in tests that share nothing: any worker takes the next.
 _APART = ("tests/formats/test_mutants.py", "tests/comparison/test_suspects.py", "tests/sources/test_kills.py")
 

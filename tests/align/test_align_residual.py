@@ -101,7 +101,7 @@ def test_a_single_column_can_show_nothing():
     assert (found.index[0], found.sign[0], found.share) == (0, -1, 0.0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_thousand_columns_are_recovered():
     rng = np.random.default_rng(36)
     E = rng.standard_normal((3000, 2048))

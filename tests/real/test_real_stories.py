@@ -46,7 +46,7 @@ def test_two_containers_of_one_model_are_identical(npz, binary, judge):
         pytest.param(
             lambda state, config: derive.prune_neurons(state, config, 512, 5), "width_pruned", marks=pytest.mark.nightly
         ),
-        (lambda state, config: (derive.quantise(state, 4), config), "quantised"),
+        pytest.param(lambda state, config: (derive.quantise(state, 4), config), "quantised", marks=pytest.mark.nightly),
         pytest.param(derive.fold_norms, "norms_folded", marks=pytest.mark.nightly),
         pytest.param(
             lambda state, config: (derive.noise(state, 0.1, 4), config), "noise_added", marks=pytest.mark.nightly

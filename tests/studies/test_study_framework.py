@@ -472,8 +472,8 @@ def test_an_unknown_study():
     assert "did you mean 'baselines'" in found.exception.hint
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("study", ["sanity", pytest.param("bias", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("study", ["sanity", "bias"])
 def test_what_needs_no_model_does_not_count_as_found(study, tmp_path):
     arguments = ["study", study, "--models", f"x={tmp_path / 'gone'}", "--out", str(tmp_path / "out"), "-q"]
     found = CliRunner().invoke(main, arguments, standalone_mode=False)

@@ -115,7 +115,7 @@ def test_glm_s_extra_block_is_no_layer_of_the_comparison(norms):
     assert np.mean([r(a, b) for a, b in pairs]) == pytest.approx(0.013, abs=6e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_same_seed_gives_the_same_values(norms):
     again = replica_norms(0)
     assert all(np.array_equal(norms[key], again[key]) for key in norms)

@@ -88,7 +88,7 @@ def test_high_ids_hold_the_published_script_classes(both):
     assert len(high) - words - other - digits == types["ascii_other"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_merge_joins_two_earlier_tokens(both):
     for document in (both.solar, both.glm):
         vocab, merges = document["model"]["vocab"], document["model"]["merges"]
