@@ -80,7 +80,7 @@ NAMES = ("minilm", "minilm-fp16", "minilm-int8", "sre", "cloneguard", "e5")
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("one", "two"), combinations(NAMES, 2))
+@pytest.mark.parametrize(("one", "two"), list(combinations(NAMES, 2)))
 def test_the_verdict_does_not_depend_on_the_order(weights, judge, one, two):
     assert said(judge(weights(one), weights(two))) == said(judge(weights(two), weights(one)), back=True)
 

@@ -271,13 +271,13 @@ class HubServer:
         for server in servers:
             server.close()
         for _ in range(100):
+            await asyncio.sleep(0.001)  # what was about to be accepted is, before anything is counted
             alive = [connection for origin in self._origins.values() for connection in origin.connections]
             # a connection that is just being accepted is a task, and none of the origin's yet
             if not alive and asyncio.all_tasks() == {asyncio.current_task()}:
                 break
             for connection in alive:
                 connection.abort()
-            await asyncio.sleep(0.001)
         # One more turn: aborted transports close their sockets in a callback of their own.
         await asyncio.sleep(0)
 
