@@ -146,6 +146,7 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "kinprint needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) $(LOCKED)/pip.txt
 
 $(VENV)/core.done: requirements/locked/core.txt requirements/locked/build.txt pyproject.toml | $(VENV)/bin/python
 	$(PIP) $(LOCKED)/core.txt -r requirements/locked/build.txt
@@ -179,7 +180,7 @@ test-torch: .venv-demo/done
 # Where it is another build, the last line fetches what that one needs.
 DEMO := .venv-demo/bin/python
 .venv-demo/done: requirements/locked/demo.txt requirements/locked/torch.txt $(VENV)/dev.done
-	$(PYTHON) -m venv .venv-demo
+	$(PYTHON) -m venv --without-pip .venv-demo
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$($(DEMO) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth"
 	$(DEMO) $(INSTALL) $(LOCKED)/demo.txt
 	$(DEMO) -m pip --disable-pip-version-check --quiet download --no-deps --dest .venv-demo/files $$(grep -o '^torch==[0-9.]*' requirements/locked/torch.txt)

@@ -1,6 +1,6 @@
 """Write requirements/locked: all that an environment needs, each package with its version and the SHA-256 of every file of it.
 
-    python tools/lock.py [core build dev browser demo audit docs]
+    python tools/lock.py [pip core build dev browser demo audit docs]
 
 pip resolves requirements/NAME.txt, keeping what is locked already; the package index tells the digests of files for other machines.
 Names, versions and digests only: no address. torch stands alone (torch.txt), as its builds differ in what they need.
@@ -27,7 +27,7 @@ from packaging.utils import (
 from packaging.version import InvalidVersion, Version
 
 HERE = Path(__file__).resolve().parents[1] / "requirements"
-BASES = {"core": None, "build": None, "dev": "core", "browser": "dev", "demo": "dev", "audit": None, "docs": None}
+BASES = {"pip": None, "core": None, "build": None, "dev": "core", "browser": "dev", "demo": "dev", "audit": None, "docs": None}
 APART = "torch"
 _FILE = re.compile(r"#sha256=([0-9a-f]{64})[^>]*>\s*([^<\s]+)\s*</a>")
 

@@ -63,14 +63,14 @@ def train_member(
     thread is used whatever the caller has set. A teacher's outputs are learnt, or with ``hidden`` text and hidden states.
     """
     threads = torch.get_num_threads()
-    deterministic = torch.are_deterministic_algorithms_enabled()
+    deterministic = torch.get_deterministic_debug_mode()
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms loads a compiler first (2 s)
     try:
         return _train(how, parents, teacher, hidden, report)
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(deterministic)
+        torch.set_deterministic_debug_mode(deterministic)
 
 
 def _start(how: Training, parents: Sequence[Loaded]) -> tuple[TinyLlama, str]:
