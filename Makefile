@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The studies on replicas of the studied models: tables and figures, offline.
 STUDIES := baselines metrics bias sanity origin scale
 
-.PHONY: demo test audit lock test-all test-slow test-browser browser test-torch test-real real nightly studies gallery lineage red-team architectures check \
+.PHONY: demo test audit lock collect test-all test-slow test-browser browser test-torch test-real real nightly studies gallery lineage red-team architectures check \
 	format schema docs notebook bench bench-quick models models-smoke null null-check clean
 
 demo: $(VENV)/core.done
@@ -36,6 +36,10 @@ test-slow: $(VENV)/dev.done
 WORKERS := auto
 test-all: $(VENV)/dev.done
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not nightly"
+
+# Compile the tests: the workers of a first run, side by side, would each do it.
+collect: $(VENV)/dev.done
+	$(BIN)/python -m pytest --collect-only -qq
 
 # What CI runs samples of: the campaign of faults (100,000 mutants of each format, 20,000 suspects, 1,000 kills, …), whose table it prints
 # and puts into docs/reliability.md; calibration over thousands of pairs, every bench at full size.

@@ -21,7 +21,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from inspect import CORO_CREATED, getcoroutinestate
+from inspect import CORO_CREATED, getcoroutinestate, iscoroutine
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -270,7 +270,9 @@ class HubServer:
         ready.set()
         await self._stop.wait()
         # Python 3.11 leaks a connection whose task has not begun when its server closes: let each of them begin
-        while any(getcoroutinestate(task.get_coro()) == CORO_CREATED for task in asyncio.all_tasks()):
+        while any(
+            iscoroutine(c := task.get_coro()) and getcoroutinestate(c) == CORO_CREATED for task in asyncio.all_tasks()
+        ):
             await asyncio.sleep(0)
         for server in servers:
             server.close()

@@ -1,13 +1,12 @@
 """CycloneDX: valid by the official schema whatever the report, and no pedigree that verdicts, cards and tree do not bear out."""
 
+import functools
 import json
 import sys
 import uuid
 from dataclasses import replace
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 
 from kinprint.errors import NeedsExtra, SchemaError
 from kinprint.render.bom.report import pairs_cyclonedx, report_cyclonedx
@@ -23,12 +22,20 @@ GOLDEN = GOLDEN_REPORTS
 REPORT = Report.from_json((GOLDEN / "report_v1_annexes.json").read_bytes())
 OLDER = Report.from_json((GOLDEN / "report_v1.json").read_bytes())
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-OFFICIAL = JsonStrictValidator(SchemaVersion.V1_6)
+
+
+@functools.cache
+def official():
+    """The schema's own validator; it takes two seconds to load, and other workers have no need of it."""
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
+    return JsonStrictValidator(SchemaVersion.V1_6)
 
 
 def valid(report):
     content = pairs_cyclonedx(report) if isinstance(report, PairsReport) else report_cyclonedx(report)
-    assert OFFICIAL.validate_str(content.decode()) is None
+    assert official().validate_str(content.decode()) is None
     return json.loads(content)
 
 
@@ -82,9 +89,9 @@ def test_every_class_of_verdict_is_valid(found, hostile):
 def test_the_check_can_fail():
     data = json.loads(report_cyclonedx(REPORT))
     data["components"][0]["type"] = "paternity test"
-    assert OFFICIAL.validate_str(json.dumps(data)) is not None
+    assert official().validate_str(json.dumps(data)) is not None
     data["components"][0] |= {"type": "file", "unknown": 1}
-    assert OFFICIAL.validate_str(json.dumps(data)) is not None
+    assert official().validate_str(json.dumps(data)) is not None
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
