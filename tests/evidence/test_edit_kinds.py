@@ -206,6 +206,10 @@ UNTOLD = {
     ("lora_merged", "quantised"): (TUNED, "quantised"),
     ("lora_merged", "pruned"): (TUNED, "pruned"),
     ("noise_added", "pruned"): (TUNED, "pruned"),
+    ("noise_added", "quantised"): (
+        TUNED,
+        "quantised",
+    ),  # noise of 10 % is one rounding error of four bits; of eight it is many
     ("norms_folded", "lora_merged"): ("norms_folded", TUNED),
 }
 ALONE = {"norms_replaced", "norms_folded", "merged", "rank_truncated", "lora_merged", "noise_added"}
