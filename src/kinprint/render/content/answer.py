@@ -57,7 +57,6 @@ class Answer:
     reasons: tuple[str, ...]
     picture: Callable[[int], str] | None  # from the columns of the line that it draws
     untested: str | None
-    next_step: str
 
 
 def answer_of(report: Report, words: Words) -> Answer | None:
@@ -71,7 +70,6 @@ def answer_of(report: Report, words: Words) -> Answer | None:
         tuple(_reasons(report, verdict, words))[:MOST],
         partial(_line, picture, words) if (picture := picture_of(report)) is not None else None,
         _untested(verdict, words),
-        _next_step(report, verdict),
     )
 
 
@@ -119,7 +117,8 @@ def _points(test: EvidenceTest, words: Words) -> str | None:
     if unit is None or test.statistic is None or test.null_mean is None:
         return None
     figures = {"n": f"{test.statistic:.0f}", "all": test.n, "mean": f"{test.null_mean:.0f}"}
-    return words.say("answer.points", units=words.label("axis", unit), scope=test.scope, **figures)
+    scope = words.engine(test.scope).text
+    return words.say("answer.points", units=words.label("axis", unit), scope=scope, **figures)
 
 
 def _together(test: EvidenceTest, words: Words) -> str | None:
@@ -127,7 +126,7 @@ def _together(test: EvidenceTest, words: Words) -> str | None:
         return None
     figures = {"x": test.statistic, "mean": test.null_mean, "sd": test.null_sd}
     shown = {name: f"{round(value, 2) + 0.0:.2f}" for name, value in figures.items()}
-    return words.say("answer.together", scope=test.scope, **shown)
+    return words.say("answer.together", scope=words.engine(test.scope).text, **shown)
 
 
 def picture_of(report: Report) -> Picture | None:
@@ -160,7 +159,11 @@ def _untested(verdict: Verdict, words: Words) -> str | None:
     return words.say("answer.untested.more", first=first, n=more) if more else words.say("answer.untested", first=first)
 
 
-def _next_step(report: Report, verdict: Verdict) -> str:
-    """Return the command worth trying next: a deeper look where nothing was found, else the page."""
+def next_step(report: Report, verdict: Verdict, *, page: bool) -> str:
+    """Return the command worth trying next, with what was chosen for this one: a deeper look where nothing was found, else a page.
+
+    Where the page is written already it is a bundle, for others to check.
+    """
     deeper = verdict.class_ in (NO_EVIDENCE, NOT_TESTABLE) and not report.settings.deep
-    return compare_again(("--deep",) if deeper else ("--html", "report.html"), (report.a.reference, report.b.reference))
+    step = ["--deep"] if deeper else ["--bundle", "evidence.zip"] if page else ["--html", "report.html"]
+    return compare_again([*step, *report.settings.arguments(changed=True)], [report.a.reference, report.b.reference])

@@ -125,7 +125,7 @@ def wrapped(console: Console, text: str, *, mark: str = "", style: str = "") -> 
 def hanging(console: Console, text: Text, marks: tuple[Text, str]) -> None:
     """Print a text wrapped at spaces, its first line after one mark, further lines after the other."""
     first, further = marks
-    room = max(20, console.width - max(map(len, marks)))
+    room = max(20, console.width - max(len(first), len(further)))
     for number, each in enumerate(text.wrap(console, room) if text else [text]):
         each.rstrip()
         console.print(Text.assemble(further if number else first, each), soft_wrap=True)
