@@ -10,6 +10,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import kinprint
+from kinprint.render.page.first_screen import first_screen
+from kinprint.render.page.markup import PageWords
 from kinprint.render.terminal.answer import print_answer
 from kinprint.text import Text
 from support.layouts import write_checkpoint
@@ -78,8 +80,10 @@ def test_what_could_not_be_compared_has_its_reason(tmp_path):
     report = kinprint.compare(DEMO_MODELS / "base", tmp_path / "narrow")
     assert report.verdict.class_ == "not_testable"
     said = answer(report)
-    assert said.startswith("Verdict: not testable")
-    assert "•" in said
+    assert said.startswith("Verdict: not testable: their widths differ: 96 and 8\n")
+    assert "• Embedding, Output head, Attention" in said
+    assert said.count("nothing could be compared") == 1
+    assert first_screen(report, PageWords("en"))["headline"] == "Not testable: their widths differ: 96 and 8"
 
 
 @pytest.fixture(scope="module")

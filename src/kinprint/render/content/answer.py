@@ -64,8 +64,9 @@ def answer_of(report: Report, words: Words) -> Answer | None:
     verdict = report.verdict
     if verdict is None:
         return None
+    said = words.verdict(verdict.class_, verdict.kind, verdict.variant, verdict.kinds)
     return Answer(
-        words.verdict(verdict.class_, verdict.kind, verdict.variant, verdict.kinds),
+        f"{said}: {_why_not(report, verdict, words)}" if verdict.class_ == NOT_TESTABLE else said,
         words.engine(verdict.sentence).text,
         tuple(_reasons(report, verdict, words))[:MOST],
         partial(_line, picture, words) if (picture := picture_of(report)) is not None else None,
@@ -77,12 +78,9 @@ def _reasons(report: Report, verdict: Verdict, words: Words) -> list[str]:
     """Return reasons in plain words; where a verdict rests on something else, its own first reasons."""
     own = [words.reason(text).text for text in verdict.reasons]
     evidence = report.evidence
-    if (
-        evidence is None
-        or verdict.class_ == NOT_TESTABLE
-        or verdict.log10_p is None
-        or verdict.variant == SAME_STRUCTURE
-    ):
+    if verdict.class_ == NOT_TESTABLE:
+        return _not_tested(report, words)
+    if evidence is None or verdict.log10_p is None or verdict.variant == SAME_STRUCTURE:
         return own
     odds = {"odds": words.odds(verdict.log10_p), "n": verdict.tests}
     if verdict.class_ == NO_EVIDENCE:
@@ -96,6 +94,24 @@ def _reasons(report: Report, verdict: Verdict, words: Words) -> list[str]:
         next((line for test in found if (line := tell(test, words)) is not None), "") for tell in (_points, _together)
     ]
     return [*(list(filter(None, said)) or own[: MOST - 1]), words.say("answer.odds", **odds)]
+
+
+def _why_not(report: Report, verdict: Verdict, words: Words) -> str:
+    """Return why a pair cannot be tested, in a few words."""
+    a, b = report.a.hidden, report.b.hidden
+    compared = report.reason is None and not (verdict.rules and verdict.rules[-1].name == "comparable")
+    if a and b and a != b and not compared:
+        return words.say("verdict.widths", a=f"{a:,}", b=f"{b:,}")
+    return words.engine(report.reason or next(iter(verdict.reasons), "–")).text
+
+
+def _not_tested(report: Report, words: Words) -> list[str]:
+    """Return why parts could not be tested, those with the same reason together."""
+    parts: dict[str, list[str]] = {}
+    for item in report.evidence.components if report.evidence is not None else ():
+        if item.note and not item.tested:
+            parts.setdefault(words.engine(item.note).text, []).append(words.label("component", item.component))
+    return [f"{', '.join(names)}: {note}" for note, names in parts.items()]
 
 
 def _noticed(report: Report, words: Words) -> list[str]:
