@@ -44,6 +44,13 @@ def test_a_phone_shows_all_columns_of_a_small_matrix_and_the_whole_tree(opened, 
     assert page.locator("#matrix .cell-derived").first.inner_text() == "파생"
 
 
+def test_names_in_the_matrix_are_not_broken_on_a_phone(opened):
+    page = opened(["base", "finetune", "unrelated", "permuted", "quantised"], width=360)
+    names = page.locator("#matrix th bdi")
+    assert names.count() == 10
+    assert names.evaluate_all("(all) => all.filter((name) => name.getClientRects().length > 1).length") == 0
+
+
 def test_a_cell_leads_to_its_pair_and_columns_sort(opened):
     page = opened()
     page.locator(".matrix .cell-derived a").first.click()

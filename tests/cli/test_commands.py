@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from kinprint.cli.main import main
 from kinprint.metrics import METRICS
 from kinprint.results.report import Report
+from support.places import ROOT
 
 QUICK = ("--layers", "0-1", "--roles", "input_norm,attn_q,mlp_down", "--rows", "8")
 
@@ -39,6 +40,17 @@ def test_help_lists_commands_and_exit_codes(kinprint):
     for name in ("compare", "inspect", "cache"):
         assert f"kinprint {name}" in kinprint(name, "-h").out
     assert re.fullmatch(r"kinprint, version \d+\.\d+\.\d+\S*\n", kinprint("--version").out)
+
+
+def test_models_of_the_demo_are_named_from_here_where_they_are_below(invoke, monkeypatch, tmp_path):
+    def own():
+        return invoke("demo", "--out", tmp_path / "pages").output.split("Worth trying next:")[1].splitlines()[2].split()
+
+    monkeypatch.setattr("kinprint.cli.demo.PAIRS", ())  # what is found in them is looked at where the wheel is
+    monkeypatch.chdir(ROOT)
+    assert own() == ["kinprint", "compare", "demo/models/base", "demo/models/finetune", "--full"]
+    monkeypatch.chdir(tmp_path)
+    assert own()[2] == str(ROOT / "demo" / "models" / "base")
 
 
 def test_json_is_one_object_and_the_file_says_the_same(kinprint, demo, tmp_path):

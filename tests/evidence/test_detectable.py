@@ -61,7 +61,7 @@ def test_every_test_states_its_power_or_why_not(weigh, demo_probe):
             assert item.least is None or 0 < item.least <= 1
             assert item.power == POWER == 0.95
             assert item.n > 0
-        assert "would have been seen with 95 % probability" in verdict.sentence
+        assert "would have been seen with 95% probability" in verdict.sentence
 
 
 def test_power_does_not_depend_on_the_order_of_the_models(demo_probe):

@@ -205,7 +205,7 @@ def test_no_evidence_for_a_pair_with_the_solar_and_glm_figures(reports):
     assert verdict.class_ == NO_EVIDENCE
     assert verdict.log10_p > -3
     assert "does not prove training from scratch" in verdict.sentence
-    assert "would have been seen with 95 % probability" in verdict.sentence
+    assert "would have been seen with 95% probability" in verdict.sentence
     power = {(item.name, item.scope): item.least for item in report.evidence.power}
     assert 0.05 < power["norm_joint", "input_norm"] < 0.3
     assert power["fixed_points", "mlp_up"] < 0.1

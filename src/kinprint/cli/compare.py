@@ -85,7 +85,7 @@ def compare_command(
         raise click.UsageError("--bundle-bytes needs --bundle FILE")
     report = _compare_pair(models[0], models[1], chosen, reading, bundle, enclose=bundle_bytes)
     written = ([f"wrote {bundle}"] if bundle else []) + outputs.write(report, printing.lang)
-    made = show_report(report, printing, **showing)
+    made = show_report(report, printing, page="html" in outputs.forms, **showing)
     tell(written)
     findings = [report.verdict.class_] if report.verdict else []
     findings += [report.declared.state] if report.declared else []
@@ -108,7 +108,13 @@ def _compare_pair(
 
 
 def show_report(
-    report: Report, printing: Printing, *, full: bool = False, brief: bool = False, explain: bool = False
+    report: Report,
+    printing: Printing,
+    *,
+    full: bool = False,
+    brief: bool = False,
+    explain: bool = False,
+    page: bool = False,
 ) -> bool:
     """Print a report, its answer or its tables; return whether anything was compared, and say on stderr why not."""
     from kinprint._util.plain import printable
@@ -122,7 +128,7 @@ def show_report(
         from kinprint.cli.output import terminal
         from kinprint.render.terminal.answer import print_answer
 
-        print_answer(report, terminal(piped_width=None), lang=printing.lang)
+        print_answer(report, terminal(piped_width=None), page=page, lang=printing.lang)
     else:
         printing.show(report, details=not brief, explain=explain)
     if report.status == OK or not (report.verdict is None or report.verdict.class_ == "not_testable"):

@@ -35,9 +35,9 @@ def demo_command(out: Path, lang: str) -> int:
 
 
 def _models() -> Path:
-    """Return the folder of the models: in the package, as wheels have it, or in the clone that is installed."""
+    """Return the folder of the models, from here if it is below: in the package, as wheels have it, or in the clone."""
     package = Path(kinprint.__file__).parent
     found = next(filter(Path.is_dir, (package / "demo_models", package.parents[1] / "demo" / "models")), None)
     if found is None:
         raise NotFound("this installation has no models to compare", hint="install kinprint from its wheel or clone")
-    return found
+    return found.relative_to(Path.cwd()) if found.is_relative_to(Path.cwd()) else found

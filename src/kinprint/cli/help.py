@@ -65,6 +65,8 @@ class _Helped(click.Command):
 class HelpedGroup(_Helped, click.Group):
     """A group of commands with this help."""
 
+    command_class = _Helped
+
 
 command = partial(click.command, cls=_Helped)
 """Makes a command, as click does, with this help."""

@@ -55,13 +55,16 @@ class Judging:
             raise click.UsageError("--fail-on and --exit-code exclude each other: either says what the exit code means")
 
     def code(self, found: Iterable[str], *, made: bool = True) -> int:
-        """Return the exit code of findings; `made` says whether anything could be compared."""
+        """Return the exit code of findings, and say on stderr what failed; `made`: something could be compared."""
         findings = list(found)
         if self.fail_on:
             codes = EXIT_CODES | DECLARED_CODES | {"no_evidence": NO_EVIDENCE_CODE}
             # a copy is a derivation too: who asks for the one must not miss the other
             asked = [each for name in self.fail_on for each in ((name, "identical") if name == "derived" else (name,))]
-            return next((codes[name] for name in asked if name in findings), 0)
+            hit = next((name for name in asked if name in findings), None)
+            if hit is not None:
+                click.echo(f"failed on {hit.replace('_', '-')}, exit code {codes[hit]}", err=True)
+            return 0 if hit is None else codes[hit]
         codes = EXIT_CODES | RELATED if self.exit_code else {}
         return next((codes[name] for name in findings if name in codes), 0 if made else NotComparable.exit_code)
 

@@ -42,7 +42,7 @@ def report_command(file: Path, outputs: Outputs, showing: dict[str, bool], print
     with _of_a_stranger(file):
         written = outputs.write(report, printing.lang) if isinstance(report, PairsReport | Report) else []
         if isinstance(report, Report):
-            show_report(report, printing, **showing)
+            show_report(report, printing, page="html" in outputs.forms, **showing)
         else:
             printing.show(report, **({"details": not showing["brief"]} if isinstance(report, PairsReport) else {}))
     tell(written)

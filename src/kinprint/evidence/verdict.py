@@ -398,14 +398,14 @@ def _weakest(power: Sequence[findings.PowerFinding]) -> Text:
     seen: dict[str, Value] = {"q": q, "x": x}
     if not more:
         return Text(
-            "No evidence that either model derives from the other; a {q} of {x:.2g} would have been seen with 95 % "
+            "No evidence that either model derives from the other; a {q} of {x:.2g} would have been seen with 95% "
             "probability, dimensions and rows being in place.",
             **seen,
         )
     seen["r"], seen["y"] = more[0]
     return Text(
         "No evidence that either model derives from the other; a {q} of {x:.2g} or a {r} of {y:.2g} would have been seen with "
-        "95 % probability, dimensions and rows being in place.",
+        "95% probability, dimensions and rows being in place.",
         **seen,
     )
 

@@ -217,10 +217,14 @@ class Options:
         named = [name for name, described in options_of(self) if described.models]
         return Options.of(self, **{name: tuple(map(public, getattr(self, name))) for name in named})
 
-    def arguments(self, *, many: bool = False) -> list[str]:
-        """Return the arguments of `kinprint compare` that choose these options, defaults included; `many` for many models."""
+    def arguments(self, *, many: bool = False, changed: bool = False) -> list[str]:
+        """Return the arguments of `kinprint compare` that choose these options: for many models, or those that are no default."""
         chosen = [(name, described) for name, described in options_of(self) if not (many and described.pair_only)]
-        return [word for name, described in chosen for word in described.write(getattr(self, name))]
+        written = [
+            (described.write(getattr(self, name)), described.write(getattr(Options(), name)))
+            for name, described in chosen
+        ]
+        return [word for words, usual in written if not changed or words != usual for word in words]
 
 
 def options_of(

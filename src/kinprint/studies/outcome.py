@@ -259,6 +259,11 @@ class Outcome:
         return [check for part in self.parts for check in part.section.checks]
 
     @property
+    def synthetic(self) -> bool:
+        """Whether what was measured are replicas, not the models themselves."""
+        return bool(self.settings.get("replicas") and self.models)
+
+    @property
     def finding(self) -> Text:
         """What was found, in one sentence: measured pairs that shuffling does not explain, published figures that agree."""
         tables = [table for part in self.parts for table in part.section.tables]
@@ -275,12 +280,14 @@ class Outcome:
             counts = {"beyond": beyond, "n": len(known), "p": FAR, "high": high, "x": HIGH}
             said.append(
                 Text(
-                    "{beyond} of {n} pairs agree beyond shuffling (p < 10^{p}), {high} have a cosine over {x}", **counts
+                    "{beyond} of {n} pairs of tensors agree beyond shuffling (p < 10^{p}), {high} have a cosine over {x}",
+                    **counts,
                 )
             )
         if sure:
             said.append(Text("{agree} of {n} published figures agree", agree=sum(sure), n=len(sure)))
-        return joined(said or [Text("{n} tables", n=len(tables))])
+        sentence = joined(said or [Text("{n} tables", n=len(tables))])
+        return Text("of synthetic replicas: {found}", found=sentence) if self.synthetic else sentence
 
     @property
     def missing(self) -> list[tuple[PartOutcome, Text]]:

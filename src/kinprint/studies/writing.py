@@ -37,8 +37,9 @@ def write_outcome(
     """Write everything into `folder`, figures drawn by a `pool` of processes if given; return the path of RESULTS.md."""
     tables = [item for part in outcome.parts for item in part.section.tables]
     pictures = [picture for part in outcome.parts for picture in part.section.pictures]
-    synthetic = bool(outcome.settings.get("replicas") and outcome.models)
-    notes = [SYNTHETIC * (synthetic and part.uses_models) for part in outcome.parts for _ in part.section.pictures]
+    notes = [
+        SYNTHETIC * (outcome.synthetic and part.uses_models) for part in outcome.parts for _ in part.section.pictures
+    ]
     make_folder(folder / "tables" if tables else folder)
     for item in tables:
         write_whole(folder / "tables" / f"{item.name}.csv", _csv(item))
@@ -63,7 +64,7 @@ def write_outcome(
 def write_index(outcomes: Sequence[Outcome], pages: Sequence[Path], target: Path, *, language: str = "en") -> None:
     """Write one page that leads to those of several studies, with what each found."""
     lines = [f"# {Text('Studies').render(language)}", ""]
-    if any(outcome.settings.get("replicas") and outcome.models for outcome in outcomes):
+    if any(outcome.synthetic for outcome in outcomes):
         lines += [f"> **{_inline(REPLICAS.render(language))}**", ""]
     for outcome, page in zip(outcomes, pages, strict=True):
         title, found = (_inline(text.render(language)) for text in (outcome.title, outcome.finding))
@@ -154,7 +155,7 @@ class _Page:
         self._add(f"# {self._say(outcome.title)}")
         self._add(self._say(outcome.summary))
         self._add(self._say(Text("Source: {source}.", source=outcome.source)))
-        if outcome.settings.get("replicas") and outcome.models:
+        if outcome.synthetic:
             self._add(f"> **{self._say(REPLICAS)}**")
         if outcome.models:
             head = columns("model; where; architecture; layers; width; parameters; commit")

@@ -6,6 +6,7 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from kinprint.errors import SchemaError
@@ -82,6 +83,20 @@ def test_the_terminal_shows_arrow_line_and_loner():
     assert any(line.startswith("stranger  unrelated to the others") for line in lines)
     assert "hypotheses" in text
     assert "+3.00" in text
+
+
+@pytest.mark.parametrize("width", [30, 44, 60, 80])
+def test_the_terminal_wraps_at_spaces_beside_the_rails(width):
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, highlight=False, color_system=None)
+    print_tree(forest(["base", "sparse", "tuned", "stranger"]), console, details=False)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(cell_len, lines)) <= width
+    words = " ".join("\n".join(lines).replace("│", " ").split())
+    assert "├──▶ sparse further training; distance 0.01" in words
+    assert "└─── tuned further training; distance 0.02" in words
+    assert "stranger unrelated to the others, as far as weights tell; 4 layers, 1,000 parameters" in words
+    first, last = (next(n for n, line in enumerate(lines) if name in line) for name in ("sparse", "tuned"))
+    assert all(line.startswith("│      ") for line in lines[first + 1 : last])
 
 
 @pytest.mark.parametrize("width", [60, 120, 200])

@@ -23,7 +23,7 @@ from support.places import GOLDEN_REPORTS
 GOLDEN = GOLDEN_REPORTS / "report_v2.json"
 SEEN = Text(
     "No evidence that either model derives from the other; a {q} of {x:.2g} or a {r} of {y:.2g} would have been seen with "
-    "95 % probability, dimensions and rows being in place.",
+    "95% probability, dimensions and rows being in place.",
     q=Text("correlation of norm scales"), x=0.954, r=Text("cosine of rows"), y=0.12,
 )  # fmt: skip
 NOTHING = Text("{found} This does not prove training from scratch.", found=SEEN)

@@ -10,6 +10,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import kinprint
+from kinprint.render.page.first_screen import first_screen
+from kinprint.render.page.markup import PageWords
 from kinprint.render.terminal.answer import print_answer
 from kinprint.text import Text
 from support.layouts import write_checkpoint
@@ -18,9 +20,9 @@ from support.places import DEMO_MODELS, ROOT
 GOLDEN = ROOT / "tests" / "golden"
 
 
-def answer(report, width=80, lang="en"):
+def answer(report, width=80, lang="en", **more):
     shown = io.StringIO()
-    print_answer(report, Console(file=shown, width=width, highlight=False), lang=lang)
+    print_answer(report, Console(file=shown, width=width, highlight=False), lang=lang, **more)
     return shown.getvalue()
 
 
@@ -49,6 +51,20 @@ def test_it_fits_twenty_lines_of_eighty_columns(other, lang):
     assert sum(line.startswith("•") for line in lines) == 3
 
 
+def test_what_to_try_next_keeps_what_was_chosen_and_does_not_repeat_the_page():
+    report, models = with_base("finetune"), f"{DEMO_MODELS / 'base'} {DEMO_MODELS / 'finetune'}"
+    assert answer(report).endswith(f"  kinprint compare --html report.html {models}\n")
+    assert answer(report, page=True).endswith(f"  kinprint compare --bundle evidence.zip {models}\n")
+    chosen = replace(report, settings=replace(report.settings, deep=True, rows=16))
+    assert answer(chosen).splitlines()[-1].split()[2:-2] == ["--html", "report.html", "--rows", "16", "--deep"]
+
+
+def test_korean_reasons_name_groups_of_roles_in_korean():
+    shown = answer(with_base("permuted"), lang="ko")
+    assert "잔차 차원 96개 중 96개(정규화 가중치)" in shown
+    assert "반올림 오차를 제외하면 같은 함수를 계산함" in " ".join(shown.split())
+
+
 def test_the_drawn_cosine_lies_inside_what_shuffling_gives_for_unrelated_models():
     inside = answer(with_base("unrelated"))
     drawn = next(line for line in inside.splitlines() if "●" in line)
@@ -64,8 +80,10 @@ def test_what_could_not_be_compared_has_its_reason(tmp_path):
     report = kinprint.compare(DEMO_MODELS / "base", tmp_path / "narrow")
     assert report.verdict.class_ == "not_testable"
     said = answer(report)
-    assert said.startswith("Verdict: not testable")
-    assert "•" in said
+    assert said.startswith("Verdict: not testable: their widths differ: 96 and 8\n")
+    assert "• Embedding, Output head, Attention" in said
+    assert said.count("nothing could be compared") == 1
+    assert first_screen(report, PageWords("en"))["headline"] == "Not testable: their widths differ: 96 and 8"
 
 
 @pytest.fixture(scope="module")

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import click
 
+from kinprint.cli.help import HelpedGroup
 from kinprint.results.options import split_names
 
 DEFAULT_LIMIT, SLOW_LIMIT = 3, 1
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
-@click.group("bench")
+@click.group("bench", cls=HelpedGroup)
 def bench_command() -> None:
     """Benchmarks that anyone can repeat."""
 

@@ -57,7 +57,6 @@ class Answer:
     reasons: tuple[str, ...]
     picture: Callable[[int], str] | None  # from the columns of the line that it draws
     untested: str | None
-    next_step: str
 
 
 def answer_of(report: Report, words: Words) -> Answer | None:
@@ -65,13 +64,13 @@ def answer_of(report: Report, words: Words) -> Answer | None:
     verdict = report.verdict
     if verdict is None:
         return None
+    said = words.verdict(verdict.class_, verdict.kind, verdict.variant, verdict.kinds)
     return Answer(
-        words.verdict(verdict.class_, verdict.kind, verdict.variant, verdict.kinds),
+        f"{said}: {_why_not(report, verdict, words)}" if verdict.class_ == NOT_TESTABLE else said,
         words.engine(verdict.sentence).text,
         tuple(_reasons(report, verdict, words))[:MOST],
         partial(_line, picture, words) if (picture := picture_of(report)) is not None else None,
         _untested(verdict, words),
-        _next_step(report, verdict),
     )
 
 
@@ -79,12 +78,9 @@ def _reasons(report: Report, verdict: Verdict, words: Words) -> list[str]:
     """Return reasons in plain words; where a verdict rests on something else, its own first reasons."""
     own = [words.reason(text).text for text in verdict.reasons]
     evidence = report.evidence
-    if (
-        evidence is None
-        or verdict.class_ == NOT_TESTABLE
-        or verdict.log10_p is None
-        or verdict.variant == SAME_STRUCTURE
-    ):
+    if verdict.class_ == NOT_TESTABLE:
+        return _not_tested(report, words)
+    if evidence is None or verdict.log10_p is None or verdict.variant == SAME_STRUCTURE:
         return own
     odds = {"odds": words.odds(verdict.log10_p), "n": verdict.tests}
     if verdict.class_ == NO_EVIDENCE:
@@ -98,6 +94,24 @@ def _reasons(report: Report, verdict: Verdict, words: Words) -> list[str]:
         next((line for test in found if (line := tell(test, words)) is not None), "") for tell in (_points, _together)
     ]
     return [*(list(filter(None, said)) or own[: MOST - 1]), words.say("answer.odds", **odds)]
+
+
+def _why_not(report: Report, verdict: Verdict, words: Words) -> str:
+    """Return why a pair cannot be tested, in a few words."""
+    a, b = report.a.hidden, report.b.hidden
+    compared = report.reason is None and not (verdict.rules and verdict.rules[-1].name == "comparable")
+    if a and b and a != b and not compared:
+        return words.say("verdict.widths", a=f"{a:,}", b=f"{b:,}")
+    return words.engine(report.reason or next(iter(verdict.reasons), "–")).text
+
+
+def _not_tested(report: Report, words: Words) -> list[str]:
+    """Return why parts could not be tested, those with the same reason together."""
+    parts: dict[str, list[str]] = {}
+    for item in report.evidence.components if report.evidence is not None else ():
+        if item.note and not item.tested:
+            parts.setdefault(words.engine(item.note).text, []).append(words.label("component", item.component))
+    return [f"{', '.join(names)}: {note}" for note, names in parts.items()]
 
 
 def _noticed(report: Report, words: Words) -> list[str]:
@@ -119,7 +133,8 @@ def _points(test: EvidenceTest, words: Words) -> str | None:
     if unit is None or test.statistic is None or test.null_mean is None:
         return None
     figures = {"n": f"{test.statistic:.0f}", "all": test.n, "mean": f"{test.null_mean:.0f}"}
-    return words.say("answer.points", units=words.label("axis", unit), scope=test.scope, **figures)
+    scope = words.engine(test.scope).text
+    return words.say("answer.points", units=words.label("axis", unit), scope=scope, **figures)
 
 
 def _together(test: EvidenceTest, words: Words) -> str | None:
@@ -127,7 +142,7 @@ def _together(test: EvidenceTest, words: Words) -> str | None:
         return None
     figures = {"x": test.statistic, "mean": test.null_mean, "sd": test.null_sd}
     shown = {name: f"{round(value, 2) + 0.0:.2f}" for name, value in figures.items()}
-    return words.say("answer.together", scope=test.scope, **shown)
+    return words.say("answer.together", scope=words.engine(test.scope).text, **shown)
 
 
 def picture_of(report: Report) -> Picture | None:
@@ -160,7 +175,11 @@ def _untested(verdict: Verdict, words: Words) -> str | None:
     return words.say("answer.untested.more", first=first, n=more) if more else words.say("answer.untested", first=first)
 
 
-def _next_step(report: Report, verdict: Verdict) -> str:
-    """Return the command worth trying next: a deeper look where nothing was found, else the page."""
+def next_step(report: Report, verdict: Verdict, *, page: bool) -> str:
+    """Return the command worth trying next, with what was chosen for this one: a deeper look where nothing was found, else a page.
+
+    Where the page is written already it is a bundle, for others to check.
+    """
     deeper = verdict.class_ in (NO_EVIDENCE, NOT_TESTABLE) and not report.settings.deep
-    return compare_again(("--deep",) if deeper else ("--html", "report.html"), (report.a.reference, report.b.reference))
+    step = ["--deep"] if deeper else ["--bundle", "evidence.zip"] if page else ["--html", "report.html"]
+    return compare_again([*step, *report.settings.arguments(changed=True)], [report.a.reference, report.b.reference])

@@ -6,9 +6,8 @@ from typing import Any
 from markupsafe import escape
 
 from kinprint._util.plain import printable
-from kinprint.render.content.answer import MOST, SPREAD, answer_of, picture_of
+from kinprint.render.content.answer import SPREAD, answer_of, picture_of
 from kinprint.render.page.markup import PageWords, powers
-from kinprint.render.texts.words import Words
 from kinprint.results import findings
 from kinprint.results.report import Report
 
@@ -32,10 +31,7 @@ def first_screen(report: Report, words: PageWords) -> dict[str, Any]:
     if verdict is None or answer is None:
         why = f"{words.say('verdict.not_comparable')} {words.said(report.reason)}" if report.reason else None
         return {**shown, "headline": words.say("verdict.none"), "sentence": why or words.say("verdict.none.why")}
-    headline, reasons, sentence = answer.verdict, [*answer.reasons], words.sentence(verdict.sentence, 900)
-    if verdict.class_ == findings.NOT_TESTABLE:
-        headline = f"{headline}: {_why_not(report, verdict, words)}"
-        reasons = _not_tested(report, words)
+    headline, sentence = answer.verdict, words.sentence(verdict.sentence, 900)
     if verdict.class_ == findings.NO_EVIDENCE:
         sentence = escape(words.say("verdict.nothing_found"))
     return {
@@ -43,26 +39,9 @@ def first_screen(report: Report, words: PageWords) -> dict[str, Any]:
         "light": _LIGHTS.get(verdict.class_, "off"),
         "headline": powers(printable(headline[:1].upper() + headline[1:], _HEADLINE)),
         "sentence": sentence,
-        "reasons": [powers(printable(text, _LINE)) for text in reasons[:MOST]],
+        "reasons": [powers(printable(text, _LINE)) for text in answer.reasons],
         "claim": words.label("claim", verdict.class_),
     }
-
-
-def _why_not(report: Report, verdict: findings.Verdict, words: Words) -> str:
-    """Return why a pair cannot be tested, in a few words."""
-    a, b = report.a.hidden, report.b.hidden
-    if a and b and a != b and verdict.rules and verdict.rules[-1].name == "comparable":
-        return words.say("verdict.widths", a=f"{a:,}", b=f"{b:,}")
-    return words.engine(report.reason or next(iter(verdict.reasons), "–")).text
-
-
-def _not_tested(report: Report, words: Words) -> list[str]:
-    """Return why parts could not be tested, those with the same reason together."""
-    parts: dict[str, list[str]] = {}
-    for item in report.evidence.components if report.evidence is not None else ():
-        if item.note and not item.tested:
-            parts.setdefault(words.engine(item.note).text, []).append(words.label("component", item.component))
-    return [f"{', '.join(names)}: {note}" for note, names in parts.items()]
 
 
 def _drawn(report: Report, words: PageWords) -> dict[str, Any] | None:

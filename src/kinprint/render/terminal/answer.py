@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from kinprint._util.plain import printable
-from kinprint.render.content.answer import Answer, answer_of
+from kinprint.render.content.answer import Answer, answer_of, next_step
 from kinprint.render.terminal.layout import line, whole_line, wrapped
 from kinprint.render.terminal.report import CLASS_STYLES, print_report
 from kinprint.render.texts.words import Words
@@ -17,8 +17,8 @@ MARK = "• "
 WIDEST, NARROWEST = 25, 13  # columns of the drawn cosine
 
 
-def print_answer(report: Report, console: Console, *, lang: str = "en") -> None:
-    """Print verdict, sentence, reasons, a drawn cosine, what was not tested, and what to try next; words wrap at spaces."""
+def print_answer(report: Report, console: Console, *, page: bool = False, lang: str = "en") -> None:
+    """Print verdict, sentence, reasons, a drawn cosine, what was not tested, and what to try next; `page`: one was written."""
     words, made = Words(lang), answer_of(report, Words(lang))
     if made is None or report.verdict is None:
         print_report(report, console, details=False, lang=lang)
@@ -33,7 +33,7 @@ def print_answer(report: Report, console: Console, *, lang: str = "en") -> None:
     if made.untested is not None:
         _say(console, made.untested)
     _say(console, words.say("answer.next", full="--full"))
-    whole_line(console, f"  {printable(made.next_step, 4000)}")
+    whole_line(console, f"  {printable(next_step(report, report.verdict, page=page), 4000)}")
 
 
 def print_lesson(found: Mapping[str, Report], models: str, console: Console, *, lang: str = "en") -> None:

@@ -119,6 +119,13 @@ def whole_line(console: Console, text: str, style: str = "") -> None:
 
 def wrapped(console: Console, text: str, *, mark: str = "", style: str = "") -> None:
     """Print a text wrapped at spaces, further lines below its first word."""
-    lines = Text(text).wrap(console, max(20, console.width - len(mark))) if text else [Text()]
-    for number, each in enumerate(lines):
-        whole_line(console, (mark if number == 0 else " " * len(mark)) + each.plain.rstrip(), style)
+    hanging(console, Text(text, style=style), (Text(mark, style=style), " " * len(mark)))
+
+
+def hanging(console: Console, text: Text, marks: tuple[Text, str]) -> None:
+    """Print a text wrapped at spaces, its first line after one mark, further lines after the other."""
+    first, further = marks
+    room = max(20, console.width - max(len(first), len(further)))
+    for number, each in enumerate(text.wrap(console, room) if text else [text]):
+        each.rstrip()
+        console.print(Text.assemble(further if number else first, each), soft_wrap=True)

@@ -6,7 +6,7 @@ from rich.text import Text
 from kinprint._util.plain import printable
 from kinprint.render.content import tree as content
 from kinprint.render.content.cells import titled
-from kinprint.render.terminal.layout import line, print_sections
+from kinprint.render.terminal.layout import hanging, line, print_sections
 from kinprint.render.texts.words import Words
 from kinprint.results.tree import BACKWARD, FORWARD, FamilyTree, TreeEdge, TreeModel
 
@@ -30,7 +30,7 @@ def print_tree(tree: FamilyTree, console: Console, *, details: bool = True, lang
         line(console, "")
     for model in alone:
         why = words.say("tree.tied") if model.index in tied else content.standing_alone(tree, model, words)
-        _say(console, (content.label(tree, model), "bold"), (f"  {why}; {content.size(model, words)}", "dim"))
+        _say(console, content.label(tree, model), f"{why}; {content.size(model, words)}", (Text(), "  "))
     if tree.edges:
         line(console, "")
         line(console, words.say("tree.legend.arrows"), style="dim")
@@ -56,17 +56,15 @@ def _node(
         content.size(model, words) if edge is None else f"{content.kind(edge, words)}; {content.firmness(edge, words)}"
     )
     what += content.second_parents(tree, model.index, edge, words)
-    _say(console, (lead, ""), (arrow, style), (content.label(tree, model), "bold"), (f"  {what}", "dim"))
     nodes = {item.index: item for item in tree.nodes}
     children = tree.children(model.index)
+    marks = Text.assemble(lead, (arrow, style)), below + ("│ " if children else "  ")
+    _say(console, content.label(tree, model), what, marks)
     for child in children:
         last = child is children[-1]
         deeper = (f"{below}└", f"{below}     ") if last else (f"{below}├", f"{below}│    ")
         _node(tree, nodes[child.child], child, deeper, console, words)
 
 
-def _say(console: Console, *parts: tuple[str, str]) -> None:
-    text = Text()
-    for part, style in parts:
-        text.append(part, style=style or None)
-    console.print(text, soft_wrap=True)
+def _say(console: Console, name: str, what: str, marks: tuple[Text, str]) -> None:
+    hanging(console, Text.assemble((name, "bold"), (f"  {what}", "dim")), marks)
