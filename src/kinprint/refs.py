@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from kinprint.errors import BadReference, NotFound
+from kinprint.errors import BadReference, KinprintError, NotFound
 from kinprint.text import Text
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
@@ -197,15 +197,15 @@ def needed_with(name: str) -> tuple[str, ...]:
     return shard_names(name) if split else (name,)
 
 
-def check_member_name(name: str, *, where: str) -> str:
-    """Refuse a file name, taken from a listing or an index, that could lead outside its folder."""
-    parts = name.replace("\\", "/").split("/")
-    if (
-        not name
-        or name.startswith(("/", "\\"))
-        or ":" in name
-        or "\0" in name
-        or any(p in ("", ".", "..") for p in parts)
-    ):
-        raise BadReference(f"{where} names the file {name[:200]!r}, which leads outside the model's folder")
+def leads_outside(name: str) -> bool:
+    """Whether a file name, taken from a listing or an index, could lead outside its folder."""
+    return ":" in name or "\0" in name or any(part in ("", ".", "..") for part in re.split(r"[/\\]", name))
+
+
+def check_member_name(
+    name: str, *, where: str, error: type[KinprintError] = BadReference, hint: str | None = None
+) -> str:
+    """Refuse a file name that could lead outside its folder."""
+    if leads_outside(name):
+        raise error(f"{where} names the file {name[:200]!r}, which leads outside the model's folder", hint=hint)
     return name

@@ -19,7 +19,7 @@ import orjson
 from kinprint._util.plain import printable
 from kinprint._util.strange_json import parse_json
 from kinprint._version import __version__
-from kinprint.errors import BadReference, FormatError, SchemaError
+from kinprint.errors import FormatError, SchemaError
 from kinprint.evidence.empirical_null import EmpiricalNull, parse_null
 from kinprint.refs import check_member_name
 from kinprint.results.older_reports import upgrade
@@ -248,10 +248,7 @@ def _check_sources(sources: Sources) -> None:
             said = f"{SOURCES} contradicts itself: {printable(both)} is listed, and said to be absent"
             raise FormatError(said, hint=DISTRUST)
     for _, name in files:
-        try:
-            check_member_name(name, where=SOURCES)
-        except BadReference as error:
-            raise FormatError(error.message, hint=DISTRUST) from error
+        check_member_name(name, where=SOURCES, error=FormatError, hint=DISTRUST)
 
 
 def _check_range(item: _Line, found: Mapping[Place, list[RangeRead]], number: int) -> None:

@@ -27,7 +27,7 @@ from kinprint.bundle.writing import readme
 from kinprint.comparison.pipeline import compare
 from kinprint.errors import FormatError, KinprintError
 from kinprint.results.context import LayerGrid
-from kinprint.results.later import is_later
+from kinprint.results.later import MARK
 from kinprint.results.older_reports import without_text_data
 from kinprint.results.options import Options
 from kinprint.results.plain_json import build
@@ -365,7 +365,9 @@ def _later(manifest: Manifest) -> frozenset[str]:
     if not _number(_stated(manifest)) < _number(__version__):
         return frozenset()
     places = {"": fields(Report), "settings.": fields(Options)}
-    return frozenset(f"{place}{item.name}" for place, items in places.items() for item in items if is_later(item))
+    return frozenset(
+        f"{place}{item.name}" for place, items in places.items() for item in items if MARK in item.metadata
+    )
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-from kinprint.errors import AccessDenied, FormatError, KinprintError, NotFound
+from kinprint.errors import AccessDenied, FormatError, NotFound
 from kinprint.formats.adapters.lora import without_adapter
 from kinprint.formats.all_formats import SAFETENSORS
 from kinprint.formats.checks import CONFIG_NAME, read_json_of
@@ -188,12 +188,9 @@ def _weight_map(session: Session, folder: Folder, names: Sequence[str]) -> dict[
         if not isinstance(mapping, dict) or not mapping or not all(isinstance(v, str) for v in mapping.values()):
             said = f"{where} has no usable weight_map; expected tensor names with file names"
             raise FormatError(said, hint=f"fetch {name} again")
+        hint = "no sound index does this; fetch the model again, from a source you trust"
         for file in set(mapping.values()):
-            try:
-                check_member_name(file, where=where)
-            except KinprintError as error:
-                hint = "no sound index does this; fetch the model again, from a source you trust"
-                raise FormatError(error.message, hint=hint) from error
+            check_member_name(file, where=where, error=FormatError, hint=hint)
         return mapping
     return {}
 

@@ -18,7 +18,7 @@ import orjson
 
 from kinprint.results import context, findings, tree
 from kinprint.results.inspection import Inspection
-from kinprint.results.later import is_later
+from kinprint.results.later import MARK
 from kinprint.results.measurements import NO_NULL, NOT_COMPARABLE, OK, Measurement, NullResult, TensorComparison
 from kinprint.results.models import ConfigDifference, TokenizerDifference
 from kinprint.results.plain_json import DATA, holds_text
@@ -160,7 +160,7 @@ def _object(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
         if holds_text(hints[item.name]):
             definitions.setdefault("Text", _TEXT)
             properties[key + DATA] = _text_data(schema)
-        if not is_later(item):
+        if MARK not in item.metadata:
             required.append(key)
     made = {"description": told, "type": "object", "properties": properties, "required": required}
     return made | {"additionalProperties": False}

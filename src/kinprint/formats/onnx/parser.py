@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
-from kinprint.errors import FormatError, KinprintError, NotFound, UnsupportedDtype
+from kinprint.errors import FormatError, NotFound, UnsupportedDtype
 from kinprint.formats.checks import CONFIG_NAME, read_json_of, refuse_lfs_pointer
 from kinprint.formats.dequantiser import Dequantiser
 from kinprint.formats.dtypes import stored_bytes
@@ -102,11 +102,8 @@ class _TensorFiles:
 
     def _open(self, location: str, where: str) -> Source:
         hint = f"fetch the file into the folder of {self._source.label.rsplit('/', 1)[-1]}"
-        try:
-            check_member_name(location, where=where)
-        except KinprintError as error:
-            said = error.message
-            raise FormatError(said, hint="no sound model does this; fetch it from a source you trust") from error
+        distrust = "no sound model does this; fetch it from a source you trust"
+        check_member_name(location, where=where, error=FormatError, hint=distrust)
         try:
             source = self._folder.open(_beside(self._folder, self._source) + location)
             _ = source.size  # a missing remote file is noticed here
