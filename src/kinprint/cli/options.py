@@ -15,6 +15,7 @@ from kinprint._util.sizes import parse_size
 from kinprint.cli.help import MODEL, in_group
 from kinprint.errors import BadReference
 from kinprint.results.options import EACH, NUMBER, SWITCH, CommandOption, Options, options_of
+from kinprint.text import LANGUAGES
 
 if TYPE_CHECKING:
     from kinprint.cli.progress import ProgressLine
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from kinprint.sources.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
-LANGUAGES = ("en", "ko")
 
 
 def packing(
@@ -173,6 +173,11 @@ class Printing:
             in_language(tables, self.lang)(terminal())
 
 
+def language_option(about: str) -> Callable[[F], F]:
+    """Return the option that chooses the language."""
+    return click.option("--lang", type=click.Choice(LANGUAGES), default="en", show_default=True, help=about)
+
+
 format_option = click.option(
     *("--format", "style"),
     type=click.Choice(["text", "table", "json"]),
@@ -185,13 +190,7 @@ printing_options = packing(
     into(Printing),
     "What is printed",
     format_option,
-    click.option(
-        "--lang",
-        type=click.Choice(LANGUAGES),
-        default="en",
-        show_default=True,
-        help="Language of tables and pages; JSON holds data and is the same in each.",
-    ),
+    language_option("Language of tables and pages; JSON holds data and is the same in each."),
 )
 """Adds the options of every command that prints, handed over as `printing`."""
 showing_options = packing(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kinprint.cli.help import command
-from kinprint.cli.options import LANGUAGES, Reading, reading_options
+from kinprint.cli.options import Reading, language_option, reading_options
 from kinprint.cli.outputs import FOLDER, check_target
 from kinprint.errors import NeedsExtra
 from kinprint.results.options import split_names
@@ -47,7 +47,7 @@ ALL = "all"
     type=FOLDER,
     help="Folder to write into; each of several studies gets its own in it [default: study-NAME].",
 )
-@click.option("--lang", type=click.Choice(LANGUAGES), default="en", show_default=True, help="Language of RESULTS.md.")
+@language_option("Language of RESULTS.md.")
 @click.option("--full", is_flag=True, help="The long settings of the original, where a study has shorter ones.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of every draw.")
 @reading_options
