@@ -12,7 +12,7 @@ from kinprint.formats.all_formats import SAFETENSORS
 from kinprint.formats.checks import CONFIG_NAME, read_json_of
 from kinprint.formats.dtypes import Array
 from kinprint.formats.execution import carry_out
-from kinprint.formats.format import FIRST_READ, Shard, check_one_format, check_together, choose_files, load_file
+from kinprint.formats.format import FIRST_READ, Shard, check_one_format, choose_files, load_file
 from kinprint.formats.plan import ReadPlan, TensorSlice, plan_reads
 from kinprint.formats.quantised import assemble
 from kinprint.formats.safetensors.parser import expected_header_bytes
@@ -125,7 +125,8 @@ def _open_weights(folder: Folder, wanted: str | None, session: Session) -> Check
         return load_file(session, folder, names[number], sources[number], number, guess)
 
     shards = session.map(load, range(len(names)))
-    check_together(shards)
+    for check in dict.fromkeys(shard.check for shard in shards if shard.check):
+        check(shards)
     tensors, files, notes = _gather(names, shards, index)
     if place and wanted is None:
         notes.append(Text("the model's own folder holds no weights: read from {name}", name=place))

@@ -43,13 +43,6 @@ class Shard:
     check: Callable[[Sequence[Shard]], None] | None = None  # given all files, refuses those that do not belong together
 
 
-def check_together(shards: Sequence[Shard]) -> None:
-    """Refuse files of different models, by the check of each format."""
-    for check in dict.fromkeys(shard.check for shard in shards):
-        if check is not None:
-            check(shards)
-
-
 Loader = Callable[[Session, Folder, Source, int, int], Shard]
 """``(session, folder, source, number, first_read)``: read and check the header of `source`, the checkpoint's file `number`."""
 

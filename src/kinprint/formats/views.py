@@ -11,6 +11,7 @@ import numpy as np
 
 from kinprint.formats.dtypes import Array, block_of
 from kinprint.formats.plan import TensorSlice, rows
+from kinprint.formats.row_maker import RowMaker
 from kinprint.formats.tensors import TensorInfo
 
 MAX_ROWS_IN_ORDER = 1 << 20  # of q, in all heads: the largest models have 2**15, and each row costs an index
@@ -23,24 +24,14 @@ def one_of(stack: TensorInfo, index: int) -> TensorInfo:
     if stack.made is None and size % block_of(stack.dtype, tensor=stack.name)[0] == 0:
         span = stack.span(index * size, (index + 1) * size)
         return TensorInfo(name, stack.dtype, shape, stack.file, span.start, span.end)
-    return TensorInfo(name, stack.dtype, shape, stack.file, 0, stack.nbytes // stack.shape[0], _OneOf(stack, index))
+    # else the stack is itself made of other tensors, or its blocks run across its matrices
+    first, width = index * size, size // max(1, shape[0])
 
+    def select(stored: TensorInfo, start: int, stop: int) -> TensorSlice:
+        return TensorSlice(stored, ((first + start * width, first + stop * width),), (stop - start, *shape[1:]))
 
-@dataclass(frozen=True, slots=True)
-class _OneOf:
-    """A matrix of a stack that is itself made of other tensors, or whose blocks run across its matrices."""
-
-    stack: TensorInfo
-    index: int
-
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        count, *rest = self.stack.shape[1:]
-        width = self.stack.width // max(1, count)
-        first = self.index * self.stack.width
-        return [TensorSlice(self.stack, ((first + start * width, first + stop * width),), (stop - start, *rest))]
-
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:  # noqa: ARG002 - the part is the answer
-        return parts[0]
+    made = RowMaker(None, shape, (stack,), (select,), lambda _start, _stop, values: values)
+    return TensorInfo(name, stack.dtype, shape, stack.file, 0, stack.nbytes // stack.shape[0], made)
 
 
 def in_hugging_face_order(stored: TensorInfo, heads: int) -> TensorInfo:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from kinprint.formats.checks import damaged
-from kinprint.formats.dequantiser import by_row, dequantised, entire
 from kinprint.formats.dtypes import Array, add_block_format, decode
 from kinprint.formats.plan import TensorSlice, columns, rows, whole
+from kinprint.formats.row_maker import by_row, entire, made_of
 from kinprint.formats.tensors import TensorInfo
 from kinprint.text import Text
 
@@ -40,20 +40,9 @@ def flat(tensor: TensorInfo) -> TensorInfo:
     return tensor._replace(shape=(tensor.elements,), made=made)
 
 
-@dataclass(frozen=True, slots=True)
-class Transposed:
-    """A matrix that is stored in × out."""
-
-    stored: TensorInfo
-
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Return the stored columns that rows `start` to `stop` are."""
-        return [near_columns(self.stored, start, stop)]
-
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Transpose the columns."""
-        values = parts[0]
-        return (values if values.shape[1] == stop - start else values[:, start:stop]).T
+def transposed(start: int, stop: int, values: Array) -> Array:
+    """Return rows of a matrix that is stored in × out, from those columns or all of them."""
+    return (values if values.shape[1] == stop - start else values[:, start:stop]).T
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +119,7 @@ def scaled_codes(
     inputs = [(part, by_row if own and part is not None and part.elements > 1 else entire) for part in (scale, zero)]
     select = near_columns if across else by_row if codes.shape else entire
     shape = codes.shape[::-1] if across else codes.shape
-    return dequantised(name, f"{kind} with scales", method, shape, decode, (codes, select), *inputs)
+    return made_of(name, f"{kind} with scales", method, shape, decode, (codes, select), *inputs)
 
 
 def packed_blocks(
@@ -166,7 +155,7 @@ def packed_blocks(
 
     method = Text("{bits}-bit with scales: blocks of {n}", bits=bits, n=block)
     inputs = (codes, by_row), (scale, part_of), (zero, part_of)
-    return dequantised(name, f"{bits}-bit with scales", method, (rows_in_all, width), decode, *inputs)
+    return made_of(name, f"{bits}-bit with scales", method, (rows_in_all, width), decode, *inputs)
 
 
 def kind_of(dtype: str) -> str:

@@ -12,14 +12,14 @@ from urllib.parse import unquote
 
 from kinprint.errors import FormatError, NotFound, UnsupportedDtype
 from kinprint.formats.checks import CONFIG_NAME, read_json_of, refuse_lfs_pointer
-from kinprint.formats.dequantiser import Dequantiser
 from kinprint.formats.dtypes import stored_bytes
 from kinprint.formats.format import Shard
 from kinprint.formats.onnx import graph
-from kinprint.formats.onnx.decoding import Transposed, Varints, flat, packed_blocks, scaled_codes
+from kinprint.formats.onnx.decoding import Varints, flat, near_columns, packed_blocks, scaled_codes, transposed
 from kinprint.formats.onnx.graph import CODES, FLOATS, Coding, Findings, is_anonymous
 from kinprint.formats.onnx.protobuf import Window
 from kinprint.formats.onnx.protos import LEAST_CODES, Contents, StoredTensor, read_model
+from kinprint.formats.row_maker import RowMaker, made_of
 from kinprint.formats.tensors import TensorInfo
 from kinprint.refs import ModelRef, check_member_name
 from kinprint.sources.base import CONFIG_CAP, Folder, Source
@@ -143,7 +143,7 @@ class _Builder:
             return self._decoded(tensor, coding, name, across=across)
         if not across:
             return tensor._replace(name=name)
-        return TensorInfo(name, tensor.dtype, tensor.shape[::-1], tensor.file, 0, tensor.nbytes, Transposed(tensor))
+        return made_of(name, tensor.dtype, None, tensor.shape[::-1], transposed, (tensor, near_columns))
 
     def _decoded(self, codes: TensorInfo, coding: Coding, name: str, *, across: bool) -> TensorInfo:
         scale = self._stored[coding.scale]
@@ -226,7 +226,7 @@ def _notes(rows: Mapping[str, TensorInfo], contents: Contents, recovered: int, c
     notes = []
     if n := recovered:
         notes.append(Text("{n} weights had lost their names in the export; the graph tells which they are", n=n))
-    methods = Counter(row.made.method for row in rows.values() if isinstance(row.made, Dequantiser))
+    methods = Counter(row.made.method for row in rows.values() if isinstance(row.made, RowMaker) and row.made.method)
     for how, n in methods.items():
         notes.append(Text("{n} tensors are quantised ({how}); they are decoded when read", n=n, how=how))
     if constants:

@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kinprint.errors import FormatError, UnsupportedDtype
-from kinprint.formats.dequantiser import Dequantiser
 from kinprint.formats.dtypes import FLOATS, Array
 from kinprint.formats.plan import TensorSlice, whole
 from kinprint.formats.quantised import bitsandbytes, fp8, gptq_awq, mlx, mxfp4, packed
 from kinprint.formats.quantised.conv1d import TransposedConv1D, as_conv1d
 from kinprint.formats.quantised.modules import QuantisedLayer
 from kinprint.formats.quantised.settings import KNOWN_METHODS, QuantisationSettings, settings_of
+from kinprint.formats.row_maker import RowMaker
 from kinprint.formats.tensors import Row, TensorInfo, Tensors
 from kinprint.text import Text
 
@@ -207,7 +207,7 @@ def _replaced(
 
 def _notes(made: Sequence[tuple[TensorInfo, ...]], refused: Mapping[Text, Sequence[str]]) -> tuple[Text, ...]:
     makers = [tensor.made for each in made for tensor in each]
-    methods = Counter(maker.method for maker in makers if isinstance(maker, (Dequantiser, TransposedConv1D)))
+    methods = Counter(maker.method for maker in makers if isinstance(maker, (RowMaker, TransposedConv1D)))
     lines = [
         Text("{n} weights are dequantised when read: {how}", n=count, how=method)
         for method, count in methods.most_common(_LINES)

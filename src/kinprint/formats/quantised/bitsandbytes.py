@@ -19,9 +19,9 @@ import numpy.typing as npt
 import orjson
 
 from kinprint.errors import FormatError, UnsupportedDtype
-from kinprint.formats.dequantiser import Select, by_row, dequantised, entire
 from kinprint.formats.dtypes import Array
 from kinprint.formats.quantised.modules import FloatArray, QuantisedLayer, flat, in_chunks
+from kinprint.formats.row_maker import Select, by_row, entire, made_of
 from kinprint.formats.tensors import TensorInfo
 from kinprint.text import Text, Value, verbatim
 
@@ -55,7 +55,7 @@ def describe_int8(layer: QuantisedLayer) -> TensorInfo:
         raise FormatError(Text("weight_format has {n} entries, expected one", n=layout.elements))
     decode, method = partial(_decode_int8, codes.name), verbatim("bitsandbytes int8")
     inputs = (codes, by_row), (scales, flat), (layout, entire)
-    return dequantised(codes.name, method, method, codes.shape, decode, *inputs)
+    return made_of(codes.name, method, method, codes.shape, decode, *inputs)
 
 
 class QuantState(NamedTuple):
@@ -184,4 +184,4 @@ def describe_4bit(layer: QuantisedLayer) -> TensorInfo:
     nested = (nested_absmax, _blocks(width, state.block * state.nested_block)), (nested_table, entire)
     inputs = (codes, _blocks(width, 2)), (absmax, _blocks(width, state.block)), (table, entire), (state_bytes, entire)
     decode = partial(_decoder(state), codes.name)
-    return dequantised(codes.name, f"bitsandbytes {kind}", method, state.shape, decode, *inputs, *nested)
+    return made_of(codes.name, f"bitsandbytes {kind}", method, state.shape, decode, *inputs, *nested)

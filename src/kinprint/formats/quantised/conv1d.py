@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kinprint.formats.dequantiser import Dequantiser
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import TensorSlice
 from kinprint.formats.quantised.modules import FloatArray, QuantisedLayer, chunks
+from kinprint.formats.row_maker import RowMaker
 from kinprint.formats.tensors import TensorInfo
 from kinprint.text import Text
 
@@ -23,7 +23,7 @@ _LAYERS = ("c_attn", "c_proj", "c_fc", "q_attn")
 class TransposedConv1D:
     """The transpose of a dequantised matrix. Any row needs all of that matrix, which is built in pieces, and never held."""
 
-    inner: Dequantiser
+    inner: RowMaker
 
     @property
     def method(self) -> Text:
@@ -48,6 +48,6 @@ class TransposedConv1D:
 def as_conv1d(tensor: TensorInfo, layer: QuantisedLayer) -> TensorInfo:
     """Transpose a tensor back if its model stores it in × out."""
     is_conv1d = layer.settings.model_type in _MODELS and layer.stem.rpartition(".")[2] in _LAYERS
-    if not is_conv1d or not isinstance(tensor.made, Dequantiser) or len(tensor.shape) != 2:
+    if not is_conv1d or not isinstance(tensor.made, RowMaker) or len(tensor.shape) != 2:
         return tensor
     return tensor._replace(shape=tensor.shape[::-1], made=TransposedConv1D(tensor.made))
