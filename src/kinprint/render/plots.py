@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinprint._util.plain import printable
-from kinprint.errors import BadSelection, NeedsExtra
+from kinprint.errors import BadSelection, imported
 from kinprint.results.context import LayerGrid
 from kinprint.results.measurements import OK, Measurement, TensorComparison
 from kinprint.results.report import Report
@@ -140,10 +140,7 @@ class Plots:
 
 
 def _figure(width: float, height: float) -> Any:
-    try:
-        made = importlib.import_module("matplotlib.figure")
-    except ImportError as error:
-        raise NeedsExtra("a figure", extra="plot") from error
+    made = imported("matplotlib.figure", "a figure", extra="plot")
     return made.Figure(figsize=(width, height), layout="constrained")
 
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint.errors import NeedsExtra, UnsupportedDtype
-from kinprint.formats.dtypes import ITEM_BYTES, Array, add_block_format
+from kinprint.errors import UnsupportedDtype, imported
+from kinprint.formats.dtypes import ITEM_BYTES, Array, add_block_format, fp8_table
 
 Blocks = NDArray[Any]
 Floats = NDArray[np.float32]
@@ -155,15 +155,8 @@ _E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.f
 _HALF_E8M0 = np.ldexp(np.float32(1.0), np.arange(256) - 128).astype(np.float32)
 
 
-def _unsigned_e4m3() -> Floats:
-    codes = np.arange(256)
-    exponent, mantissa = (codes >> 3) & 15, (codes & 7).astype(np.float32)
-    value = np.where(exponent == 0, mantissa * 2.0**-9, (1 + mantissa / 8) * 2.0 ** (exponent - 7.0)) * 0.5
-    value[[0, 127]] = 0.0  # the pattern of a NaN means nothing here
-    return value.astype(np.float32)
-
-
-_HALF_E4M3 = _unsigned_e4m3()
+_HALF_E4M3 = np.abs(fp8_table(4, 3)) / 2  # likewise of an FP8 scale, which has no sign here
+_HALF_E4M3[[127, 255]] = 0.0, 240.0  # nor a NaN: its pattern means nothing, or what the other bits say
 
 
 def _looked_up(packed: Bytes, table: Floats, scales: Floats, out: Floats) -> None:
@@ -242,17 +235,13 @@ def _decode(kernel: Kernel, layout: np.dtype[Any], elements: int, raw: memoryvie
 
 
 def _decode_by_package(name: str, size: int, raw: memoryview) -> Array:
-    try:
-        from gguf.quants import dequantize
-
-        from gguf import GGMLQuantizationType
-    except ImportError:
-        raise NeedsExtra(f"decoding weights stored as {name}", extra="gguf") from None
+    what = f"decoding weights stored as {name}"
+    package, quants = (imported(module, what, extra="gguf") for module in ("gguf", "gguf.quants"))
     rows = np.frombuffer(raw, dtype=np.uint8).reshape(-1, size)
     if not len(rows):
         return np.empty(0, np.float32)
     with np.errstate(all="ignore"):
-        found: Array = dequantize(rows, GGMLQuantizationType[name])
+        found: Array = quants.dequantize(rows, package.GGMLQuantizationType[name])
     return found.reshape(-1)
 
 
