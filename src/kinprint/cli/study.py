@@ -71,12 +71,13 @@ def study_command(
     """
     from kinprint.studies.recipe import all_studies
 
+    known = all_studies()
     if listed or not names:
-        for study in all_studies().values():
+        for study in known.values():
             click.echo(f"{study.name:10} {study.title.render(lang)}: {study.summary.render(lang)}")
             click.echo(f"{'':10} models: {', '.join(study.models) or 'none'}; source: {study.source.render(lang)}")
         return 0
-    studies = all_studies().values() if ALL in names else [all_studies()[name] for name in dict.fromkeys(names)]
+    studies = [known[name] for name in (known if ALL in names else dict.fromkeys(names))]
     if replicas and models:
         raise click.UsageError(
             "--replicas and --models exclude each other: replicas are made of the original models only"
