@@ -37,10 +37,6 @@ class ByteRange:
     def __len__(self) -> int:
         return self.end - self.start
 
-    def covers(self, other: ByteRange) -> bool:
-        """Whether `other` lies inside this range."""
-        return self.start <= other.start and other.end <= self.end
-
 
 def join_runs(runs: Iterable[tuple[int, int]], gap: int = 0) -> list[tuple[int, int]]:
     """Join ascending runs that overlap or lie at most `gap` apart."""

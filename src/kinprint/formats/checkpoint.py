@@ -215,11 +215,12 @@ def _gather(
     rows: dict[str, Row | TensorInfo] = {}
     files: list[WeightFile] = []
     agreed = 0
-    for number, (name, shard) in enumerate(zip(names, shards, strict=True)):
-        before = len(rows)
+    for name, shard in zip(names, shards, strict=True):
+        if twice := rows.keys() & shard.rows.keys():
+            first = next(names[at] for at, one in enumerate(shards) if min(twice) in one.rows)
+            said = f"{shard.source.label}: tensor {min(twice)[:200]!r} is also stored in {first!r}"
+            raise FormatError(said, hint="the shards do not belong together; fetch the model again")
         rows |= shard.rows
-        if len(rows) != before + len(shard.rows):
-            raise _stored_twice(names, shards, number)
         agreed += list(map(index.get, shard.rows)).count(name)
         files.append(WeightFile(name, shard.size, shard.source.identity, shard.header_bytes))
     further = [source for shard in shards for source in shard.further]
@@ -231,13 +232,6 @@ def _gather(
     notes = [Text("{n} stored tensors are not in the index; they are read all the same", n=extra)] if extra else []
     notes += dict.fromkeys(note for shard in shards for note in shard.notes)
     return tensors, files, notes
-
-
-def _stored_twice(names: Sequence[str], shards: Sequence[Shard], number: int) -> FormatError:
-    places = {tensor: names[at] for at, shard in enumerate(shards[:number]) for tensor in shard.rows}
-    twice = min(places.keys() & shards[number].rows.keys())
-    said = f"{shards[number].source.label}: tensor {twice[:200]!r} is also stored in {places[twice]!r}"
-    return FormatError(said, hint="the shards do not belong together; fetch the model again")
 
 
 def _check_index(index: Mapping[str, str], stored: Mapping[str, str]) -> None:

@@ -23,6 +23,11 @@ def by_row(stored: TensorInfo, start: int, stop: int) -> TensorSlice:
     return rows(stored, [(start, stop)])
 
 
+def by_element(stored: TensorInfo, start: int, stop: int) -> TensorSlice:
+    """Select the same elements of a tensor, whatever its shape."""
+    return TensorSlice(stored, ((start, stop),), (stop - start,))
+
+
 def entire(stored: TensorInfo, start: int, stop: int) -> TensorSlice:  # noqa: ARG001 - whichever rows are wanted
     """Select the whole tensor."""
     return whole(stored)

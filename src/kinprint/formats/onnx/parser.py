@@ -12,11 +12,11 @@ from urllib.parse import unquote
 
 from kinprint.errors import FormatError, NotFound, UnsupportedDtype
 from kinprint.formats.checks import CONFIG_NAME, read_json_of, refuse_lfs_pointer
-from kinprint.formats.dtypes import stored_bytes
+from kinprint.formats.dtypes import FLOATS, stored_bytes
 from kinprint.formats.format import Shard
 from kinprint.formats.onnx import graph
-from kinprint.formats.onnx.decoding import Varints, flat, near_columns, packed_blocks, scaled_codes, transposed
-from kinprint.formats.onnx.graph import CODES, FLOATS, Coding, Findings, is_anonymous
+from kinprint.formats.onnx.decoding import flat, near_columns, packed_blocks, scaled_codes, transposed, varints
+from kinprint.formats.onnx.graph import CODES, Coding, Findings, is_anonymous
 from kinprint.formats.onnx.protobuf import Window
 from kinprint.formats.onnx.protos import LEAST_CODES, Contents, StoredTensor, read_model
 from kinprint.formats.row_maker import RowMaker, made_of
@@ -79,9 +79,7 @@ class _TensorFiles:
                 hint="save the model anew with the onnx package, which writes raw data",
             )
         raw = TensorInfo(tensor.name, "U8", (size,), self._number, tensor.start, tensor.end)
-        width = tensor.elements // tensor.shape[0] if tensor.shape else 1
-        made = Varints(raw, tensor.dtype, tensor.elements, width)
-        return TensorInfo(tensor.name, tensor.dtype, tensor.shape, self._number, 0, size, made)
+        return varints(raw, tensor.dtype, tensor.shape)
 
     def _outside(self, entries: Mapping[str, str], needed: int, where: str) -> tuple[int, int, int]:
         location = entries.get("location", "")
