@@ -7,17 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kinprint.cli import options
 from kinprint.cli.fingerprint import compare_files, is_fingerprint
 from kinprint.cli.help import MODEL, command, in_group
 from kinprint.cli.judging import Judging, judging_options
-from kinprint.cli.options import (
-    Printing,
-    Reading,
-    comparison_options,
-    printing_options,
-    reading_options,
-    showing_options,
-)
+from kinprint.cli.options import Printing, Reading
+from kinprint.cli.output import terminal, write_json
 from kinprint.cli.outputs import FILE, WRITTEN, Outputs, report_outputs, tell
 from kinprint.cli.pairs import compare_all_pairs, refuse_pair_options
 from kinprint.render.forms import FORMS
@@ -35,10 +30,10 @@ if TYPE_CHECKING:
     click.option("--bundle-bytes", is_flag=True, help="Put the bytes that were read into the bundle as well."),
 )
 @judging_options
-@showing_options
-@comparison_options()
-@printing_options
-@reading_options
+@options.showing_options
+@options.comparison_options()
+@options.printing_options
+@options.reading_options
 def compare_command(
     models: tuple[str, ...],
     outputs: Outputs,
@@ -115,11 +110,8 @@ def show_report(
     from kinprint.results.measurements import OK
 
     if printing.json:
-        from kinprint.cli.output import write_json
-
         write_json(report.to_json() if full else report.short_json())
     elif printing.style == "text" and not (full or brief or explain):
-        from kinprint.cli.output import terminal
         from kinprint.render.terminal.answer import print_answer
 
         print_answer(report, terminal(piped_width=None), lang=printing.lang)

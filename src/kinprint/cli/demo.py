@@ -7,6 +7,7 @@ import click
 import kinprint
 from kinprint.cli.help import command
 from kinprint.cli.options import Reading, language_option
+from kinprint.cli.output import terminal
 from kinprint.cli.outputs import FOLDER, check_target, save
 from kinprint.errors import NotFound
 from kinprint.render.forms import make
@@ -19,7 +20,6 @@ PAIRS = ("unrelated", "finetune")
 @language_option("Language.")
 def demo_command(out: Path, lang: str) -> int:
     """Compare three tiny models that come with kinprint, offline, and say why a cosine of 0.99 means nothing."""
-    from kinprint.cli.output import terminal
     from kinprint.comparison.pipeline import compare
     from kinprint.render.terminal.answer import print_lesson
 

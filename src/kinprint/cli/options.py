@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from kinprint._util.sizes import parse_size
 from kinprint.cli.help import MODEL, in_group
+from kinprint.cli.output import terminal, write_json
 from kinprint.errors import BadReference
 from kinprint.results.options import EACH, NUMBER, SWITCH, CommandOption, Options, options_of
 from kinprint.text import LANGUAGES
@@ -152,7 +153,6 @@ class Printing:
 
     def show(self, result: Any, **details: bool) -> None:
         """Print a result: JSON, or tables."""
-        from kinprint.cli.output import terminal, write_json
         from kinprint.render.forms import show
 
         if self.json:
@@ -162,7 +162,6 @@ class Printing:
 
     def show_plain(self, data: object, tables: Callable[..., None]) -> None:
         """Print plain data: JSON, or by a function that takes the console and the language."""
-        from kinprint.cli.output import terminal, write_json
         from kinprint.render.forms import in_language
 
         if self.json:
