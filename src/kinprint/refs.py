@@ -75,7 +75,7 @@ def parse_ref(text: str, *, endpoint: str) -> ModelRef:
             raise BadReference(f"cannot read {quotable(text)!r}: expected {form}")
         return ModelRef(text, "hub", repo=match["repo"], revision=match["revision"], file=match["file"])
     if text.startswith(("http://", "https://")):
-        if not _is_address(text):
+        if not is_address(text):
             raise BadReference(f"cannot read {quotable(text)!r}: expected http(s)://host[:port]/path")
         return _hub_page(text, endpoint) or ModelRef(shown(text), "url", url=text)
     path = Path(text).expanduser()
@@ -119,7 +119,7 @@ def public(text: str) -> str:
     """Return a reference as a report may keep it: what names the model, and no part of an address that may be secret."""
     if not text.lower().startswith(("http://", "https://")):
         return text
-    return shown(text) if _is_address(text) else quotable(text)
+    return shown(text) if is_address(text) else quotable(text)
 
 
 def quotable(text: str) -> str:
@@ -133,7 +133,8 @@ def quotable(text: str) -> str:
     return f"{scheme}://{kept}" + ("…" if kept != rest else "")
 
 
-def _is_address(url: str) -> bool:
+def is_address(url: str) -> bool:
+    """Whether an address can be taken apart, and names a host."""
     try:
         parts = urlsplit(url)
         # readers of addresses disagree about where a backslash ends the host

@@ -135,10 +135,9 @@ def _seen(session: Session, source: SourceRecord, access: Access) -> tuple[Text,
     assert where is not None
     if where.kind != "hub":
         return Text(""), False
-    notes = []
-    foreign = session.settings.endpoint != access.settings.endpoint
-    if foreign:
-        notes.append(Text("not on your hub, {hub}", hub=access.settings.endpoint))
+    own = access.settings.endpoint
+    foreign = session.settings.endpoint != own
+    notes = [Text("not on your hub, {hub}", hub=own)] if foreign else []
     if where.revision != where.commit and not access.use_cache:  # a cache does not know what is the case now
         try:
             now = session.open_folder(ModelRef(source.text, "hub", repo=source.repo, revision=where.revision))

@@ -25,8 +25,7 @@ def report_command(file: Path, outputs: Outputs, showing: dict[str, bool], print
 
     Nothing is read but the file, and nothing is computed anew.
     """
-    from kinprint.cli.compare import show_report
-    from kinprint.cli.pairs import refuse_table_of_pair
+    from kinprint.cli.compare import refuse_table_of_pair, show_report
     from kinprint.results.loading import load
     from kinprint.results.report import Report
     from kinprint.results.tree import PairsReport

@@ -173,8 +173,7 @@ def _look_up_ahead(session: Session, folder: Folder, opened: dict[str, Source]) 
     """Begin to resolve the shards that a listing shows while the index is being read."""
     listed = folder.names or ()
     shards = sorted(n for n in listed if n.startswith("model-") and n.endswith(".safetensors") and "/" not in n)
-    for name in shards:
-        opened[name] = folder.open(name)
+    opened |= {name: folder.open(name) for name in shards}
     return {name: session.start(opened[name].prefetch) for name in shards}
 
 
@@ -227,17 +226,12 @@ def _gather(
     files += [WeightFile(source.label.rsplit("/", 1)[-1], source.size, source.identity, 0) for source in further]
     tensors = Tensors(rows)
     if agreed != len(index):
-        _check_index(index, {name: names[tensor.file] for name, tensor in tensors.items()})
+        stored = {name: names[tensor.file] for name, tensor in tensors.items()}
+        for name, file in index.items():
+            if (where := stored.get(name, "nowhere")) != file:
+                said = f"the index puts tensor {name[:200]!r} in {file!r}, but it is stored in {where}"
+                raise FormatError(said, hint="index and shards do not belong together; fetch the model again")
     extra = len(rows) - len(index) if index else 0
     notes = [Text("{n} stored tensors are not in the index; they are read all the same", n=extra)] if extra else []
     notes += dict.fromkeys(note for shard in shards for note in shard.notes)
     return tensors, files, notes
-
-
-def _check_index(index: Mapping[str, str], stored: Mapping[str, str]) -> None:
-    """Refuse an index that names another file for a tensor than the one that stores it."""
-    for tensor_name, file in index.items():
-        where = stored.get(tensor_name, "nowhere")
-        if where != file:
-            said = f"the index puts tensor {tensor_name[:200]!r} in {file!r}, but it is stored in {where}"
-            raise FormatError(said, hint="index and shards do not belong together; fetch the model again")

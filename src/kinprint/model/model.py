@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -36,7 +37,7 @@ class RolePresence:
 
 
 @dataclass(frozen=True)
-class Model:
+class Model(AbstractContextManager["Model"]):
     """A checkpoint with roles. As a context manager it closes the session that `kinprint.open` made for it.
 
     Examples
@@ -144,9 +145,6 @@ class Model:
         """Close the session, if `kinprint.open` made it for this model."""
         if self.owns_session:
             self.checkpoint.session.close()
-
-    def __enter__(self) -> Model:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint._util.numeric import FloatArray
 from kinprint.arch import Naming, Role, RoleTensor
 from kinprint.arch.configs import first_count, flattened, kv_heads_of
 from kinprint.arch.roles import GATES_AND_UPS
@@ -97,10 +96,6 @@ class Weights(ABC):
             name = part.name
             raise DegenerateInput("{model}: {tensor} holds values that are not finite", model=self.label, tensor=name)
         return values
-
-    def norm(self, role: Role, layer: int | None = None) -> FloatArray:
-        """Return a norm's scale in float64."""
-        return self.matrix(role, layer).astype(np.float64)
 
     def folded(
         self, role: Role, layer: int | None = None, *, expert: int | None = None, rows: Run | None = None

@@ -189,11 +189,7 @@ class _TransposedConv1D:
     """The transpose of a dequantised matrix. Any row needs all of that matrix, which is built in pieces, and never held."""
 
     inner: RowMaker
-
-    @property
-    def method(self) -> Text:
-        """The method of quantisation, for the report."""
-        return Text("{how}, transposed", how=self.inner.method)
+    method: Text  # of quantisation, for the report
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Select everything that the matrix is made of, each part once."""
@@ -215,7 +211,8 @@ def _as_conv1d(tensor: TensorInfo, layer: QuantisedLayer) -> TensorInfo:
     is_conv1d = layer.settings.model_type in _CONV1D_MODELS and layer.stem.rpartition(".")[2] in _CONV1D_LAYERS
     if not is_conv1d or not isinstance(tensor.made, RowMaker) or len(tensor.shape) != 2:
         return tensor
-    return tensor._replace(shape=tensor.shape[::-1], made=_TransposedConv1D(tensor.made))
+    method = Text("{how}, transposed", how=tensor.made.method)
+    return tensor._replace(shape=tensor.shape[::-1], made=_TransposedConv1D(tensor.made, method))
 
 
 def _replaced(

@@ -59,16 +59,8 @@ def expected_header_bytes(weight_map: Mapping[str, str]) -> dict[str, int]:
 
 def parse_header(
     raw: bytes | memoryview, *, file: int, file_size: int, label: str
-) -> tuple[list[TensorInfo], dict[str, str]]:
-    """Return the tensors, ordered by position, and the free metadata of a header (without its length field)."""
-    rows, metadata = parse_rows(raw, file=file, file_size=file_size, label=label)
-    return [TensorInfo(*row) for row in rows], metadata
-
-
-def parse_rows(
-    raw: bytes | memoryview, *, file: int, file_size: int, label: str
 ) -> tuple[Sequence[Row | TensorInfo], dict[str, str]]:
-    """Do what `parse_header` does, without making a TensorInfo of each row."""
+    """Return the tensors, ordered by position, and the free metadata of a header (without its length field)."""
     entries = _load(bytes(raw), label)
     metadata = entries.pop("__metadata__", {})
     base = LENGTH_BYTES + len(raw)
@@ -215,5 +207,5 @@ def load(session: Session, _folder: Folder, source: Source, number: int, guess: 
     end = LENGTH_BYTES + header_length(head, file_size=size, label=source.label)
     if end > len(head):
         head = memoryview(bytes(head) + bytes(session.read_here(source, ByteRange(len(head), end))))
-    rows, _ = parse_rows(head[LENGTH_BYTES:end], file=number, file_size=size, label=source.label)
+    rows, _ = parse_header(head[LENGTH_BYTES:end], file=number, file_size=size, label=source.label)
     return Shard(source, size, end, {row[0]: row for row in rows})

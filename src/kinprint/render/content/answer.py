@@ -64,13 +64,16 @@ def answer_of(report: Report, words: Words) -> Answer | None:
     verdict = report.verdict
     if verdict is None:
         return None
+    # worth trying next: a deeper look where nothing was found, else the page
+    deeper = verdict.class_ in (NO_EVIDENCE, NOT_TESTABLE) and not report.settings.deep
+    step = ("--deep",) if deeper else ("--html", "report.html")
     return Answer(
         words.verdict(verdict.class_, verdict.kind, verdict.variant, verdict.kinds),
         words.engine(verdict.sentence).text,
         tuple(_reasons(report, verdict, words))[:MOST],
         partial(_line, picture, words) if (picture := picture_of(report)) is not None else None,
         _untested(verdict, words),
-        _next_step(report, verdict),
+        compare_again(step, (report.a.reference, report.b.reference)),
     )
 
 
@@ -152,9 +155,3 @@ def _untested(verdict: Verdict, words: Words) -> str | None:
         return None
     first, more = words.reason(verdict.untested[0]).text, len(verdict.untested) - 1
     return words.say("answer.untested.more", first=first, n=more) if more else words.say("answer.untested", first=first)
-
-
-def _next_step(report: Report, verdict: Verdict) -> str:
-    """Return the command worth trying next: a deeper look where nothing was found, else the page."""
-    deeper = verdict.class_ in (NO_EVIDENCE, NOT_TESTABLE) and not report.settings.deep
-    return compare_again(("--deep",) if deeper else ("--html", "report.html"), (report.a.reference, report.b.reference))
