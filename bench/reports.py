@@ -36,9 +36,9 @@ Row = dict[str, Cell]
 
 def page(report: Comparison, lang: str) -> bytes:
     """Return the page; the import is part of it."""
-    from kinprint.render.page import page_html
+    from kinprint.render.page.report import report_html
 
-    return page_html(report, lang=lang)
+    return report_html(report, lang=lang)
 
 
 def _row(what: str, of: str, first: float, again: float | None, size: int | None) -> Row:

@@ -28,6 +28,9 @@ are documented in the README; 0 is success, 1 a bug, 2 wrong usage, 130 an inter
 report is a `Text`.
 """
 
+import importlib
+from typing import Any
+
 from kinprint.text import Text, Value, verbatim
 
 
@@ -79,6 +82,14 @@ class NeedsExtra(KinprintError, ImportError):
             Text("{what} needs the extra {extra}, which is not installed", what=what, extra=repr(extra)),
             hint=f"pip install {brought}" if brought else "pyproject.toml lists what it brings",
         )
+
+
+def imported(module: str, what: str, *, extra: str) -> Any:
+    """Return a module that an extra brings; NeedsExtra if it is not installed, naming `what` needs it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise NeedsExtra(what, extra=extra) from error
 
 
 def packages_of(extra: str) -> list[str]:

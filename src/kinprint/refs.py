@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from kinprint.errors import BadReference, NotFound
+from kinprint.errors import BadReference, KinprintError, NotFound
 from kinprint.text import Text
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
@@ -36,10 +36,6 @@ class ByteRange:
 
     def __len__(self) -> int:
         return self.end - self.start
-
-    def covers(self, other: ByteRange) -> bool:
-        """Whether `other` lies inside this range."""
-        return self.start <= other.start and other.end <= self.end
 
 
 def join_runs(runs: Iterable[tuple[int, int]], gap: int = 0) -> list[tuple[int, int]]:
@@ -79,7 +75,7 @@ def parse_ref(text: str, *, endpoint: str) -> ModelRef:
             raise BadReference(f"cannot read {quotable(text)!r}: expected {form}")
         return ModelRef(text, "hub", repo=match["repo"], revision=match["revision"], file=match["file"])
     if text.startswith(("http://", "https://")):
-        if not _is_address(text):
+        if not is_address(text):
             raise BadReference(f"cannot read {quotable(text)!r}: expected http(s)://host[:port]/path")
         return _hub_page(text, endpoint) or ModelRef(shown(text), "url", url=text)
     path = Path(text).expanduser()
@@ -123,7 +119,7 @@ def public(text: str) -> str:
     """Return a reference as a report may keep it: what names the model, and no part of an address that may be secret."""
     if not text.lower().startswith(("http://", "https://")):
         return text
-    return shown(text) if _is_address(text) else quotable(text)
+    return shown(text) if is_address(text) else quotable(text)
 
 
 def quotable(text: str) -> str:
@@ -137,7 +133,8 @@ def quotable(text: str) -> str:
     return f"{scheme}://{kept}" + ("…" if kept != rest else "")
 
 
-def _is_address(url: str) -> bool:
+def is_address(url: str) -> bool:
+    """Whether an address can be taken apart, and names a host."""
     try:
         parts = urlsplit(url)
         # readers of addresses disagree about where a backslash ends the host
@@ -197,15 +194,15 @@ def needed_with(name: str) -> tuple[str, ...]:
     return shard_names(name) if split else (name,)
 
 
-def check_member_name(name: str, *, where: str) -> str:
-    """Refuse a file name, taken from a listing or an index, that could lead outside its folder."""
-    parts = name.replace("\\", "/").split("/")
-    if (
-        not name
-        or name.startswith(("/", "\\"))
-        or ":" in name
-        or "\0" in name
-        or any(p in ("", ".", "..") for p in parts)
-    ):
-        raise BadReference(f"{where} names the file {name[:200]!r}, which leads outside the model's folder")
+def leads_outside(name: str) -> bool:
+    """Whether a file name, taken from a listing or an index, could lead outside its folder."""
+    return ":" in name or "\0" in name or any(part in ("", ".", "..") for part in re.split(r"[/\\]", name))
+
+
+def check_member_name(
+    name: str, *, where: str, error: type[KinprintError] = BadReference, hint: str | None = None
+) -> str:
+    """Refuse a file name that could lead outside its folder."""
+    if leads_outside(name):
+        raise error(f"{where} names the file {name[:200]!r}, which leads outside the model's folder", hint=hint)
     return name

@@ -6,7 +6,7 @@ import pytest
 from kinprint.arch import name_tensors
 from kinprint.arch.stack_axes import MOST_EXPERTS, MOST_MATRICES
 from kinprint.formats.plan import rows, whole
-from kinprint.formats.quantised.modules import flat
+from kinprint.formats.row_maker import by_element
 from kinprint.formats.tensors import TensorInfo, Tensors
 from kinprint.formats.views import one_of
 from kinprint.model.inspection import inspect
@@ -208,7 +208,7 @@ class Doubled:
         self.stored = stored
 
     def parts(self, start, stop):
-        return [flat(self.stored, start * 20, stop * 20)]
+        return [by_element(self.stored, start * 20, stop * 20)]
 
     def build(self, start, stop, parts):
         return 2 * parts[0].reshape(stop - start, 4, 5)

@@ -203,14 +203,14 @@ def reports(tmp_path_factory):
 @pytest.fixture(scope="session")
 def written(reports, tmp_path_factory):
     """Write a report's page; return the file."""
-    from kinprint.render.page import page_html
+    from kinprint.render.page.report import report_html
 
     folder = tmp_path_factory.mktemp("pages")
 
     def write(name: str, lang: str = "en") -> Path:
         path = folder / f"{name.replace(' ', '-')}.{lang}.html"
         if not path.exists():
-            path.write_bytes(page_html(reports(name), lang=lang))
+            path.write_bytes(report_html(reports(name), lang=lang))
         return path
 
     return write

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kinprint.render.page import page_html
+from kinprint.render.page.report import report_html
 from kinprint.results.report import Report
 from support.places import GOLDEN_REPORTS
 
@@ -91,7 +91,7 @@ def test_its_policy_allows_nothing_but_itself(watch, written):
 
 def test_a_report_of_an_earlier_version_opens(watch, tmp_path):
     path = tmp_path / "old.html"
-    path.write_bytes(page_html(Report.from_json((GOLDEN / "report_v1.json").read_bytes())))
+    path.write_bytes(report_html(Report.from_json((GOLDEN / "report_v1.json").read_bytes())))
     found = watch(path)
     assert found.page.locator("#role-table tbody tr").count() == 2
     assert found.page.locator("#heatmap").count() == 0

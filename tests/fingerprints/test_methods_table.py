@@ -53,7 +53,7 @@ def test_every_method_declares_itself():
 
 
 def test_names_are_checked():
-    assert chosen_methods(["all"]) == METHODS.values()
+    assert chosen_methods(["all"]) == list(METHODS.values())
     assert [method.name for method in chosen_methods(["kin", "gram", "kin"])] == ["kin", "gram"]
     with pytest.raises(BadSelection, match="no method is called 'hurref'"):
         chosen_methods(["hurref"])

@@ -12,7 +12,7 @@ import pytest
 
 from kinprint.formats import execution, npz
 from kinprint.formats.checkpoint import execute_together, open_checkpoint
-from kinprint.formats.dtypes import ITEM_BYTES, Landing, decode, decodes_piecewise
+from kinprint.formats.dtypes import ITEM_BYTES, Landing, block_of, decode
 from kinprint.formats.plan import plan_reads, rows, whole
 from kinprint.formats.safetensors.writer import TensorSpec
 from kinprint.lab.safetensors_files import write_dense
@@ -34,7 +34,7 @@ def land(landing, data, edges):
 @pytest.mark.parametrize("dtype", sorted(ITEM_BYTES))
 def test_pieces_in_any_order_make_the_same_numbers(dtype):
     item, rng = ITEM_BYTES[dtype], random.Random(dtype)
-    assert decodes_piecewise(dtype)
+    assert block_of(dtype) == (1, item)
     data = rng.randbytes(1001 * item) if dtype != "BOOL" else bytes(n % 2 for n in range(1001))
     cuts = sorted({0, 1001, *rng.sample(range(1001), 9)})
     edges = [(low * item, high * item) for low, high in itertools.pairwise(cuts)]

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from kinprint.bundle.members import CAPS, REPORT, _repeated_key
+from kinprint._util.strange_json import repeated_key
+from kinprint.bundle.members import CAPS, REPORT
 from kinprint.comparison.pipeline import compare
 from kinprint.comparison.selection import MOST_MEASUREMENTS
 from kinprint.errors import BadSelection, FileTooLarge, FormatError
@@ -54,8 +55,8 @@ def test_many_sets_of_shards_are_refused_after_the_second(monkeypatch):
 
 def test_keys_that_stand_twice_are_found_in_one_pass():
     sound = json.dumps({str(number): 0 for number in range(200_000)}).encode()  # pairs of which would be 40 billion
-    assert _repeated_key(sound) is None
-    assert _repeated_key(sound[:-1] + b', "7": 1}') == "7"
+    assert repeated_key(sound) is None
+    assert repeated_key(sound[:-1] + b', "7": 1}') == "7"
 
 
 def test_headers_of_too_many_tensors_are_refused_before_they_are_parsed(monkeypatch):

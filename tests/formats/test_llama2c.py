@@ -25,8 +25,8 @@ ORDER_0 += [("mlp_down", LAYERS, (WIDTH, NEURONS)), ("mlp_up", LAYERS, (NEURONS,
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch):
-    monkeypatch.setitem(FORMATS._items, "PyTorch", PYTORCH)
-    monkeypatch.setitem(FORMATS._items, "llama2.c", LLAMA2C)
+    monkeypatch.setitem(FORMATS, "PyTorch", PYTORCH)
+    monkeypatch.setitem(FORMATS, "llama2.c", LLAMA2C)
 
 
 @pytest.fixture

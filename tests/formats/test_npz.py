@@ -38,7 +38,7 @@ ARRAYS = {
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch):
-    monkeypatch.setitem(FORMATS._items, "NumPy", NUMPY)
+    monkeypatch.setitem(FORMATS, "NumPy", NUMPY)
 
 
 @pytest.fixture

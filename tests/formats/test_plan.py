@@ -30,7 +30,7 @@ def run(plan, data):
     """Read the ranges and cut, by the plan's own words."""
     buffers = [data[file][span.start : span.end] for file, span in zip(plan.files, plan.ranges, strict=True)]
     results = []
-    for item, pieces in zip(plan.slices, plan.pieces, strict=True):
+    for item, pieces in zip(plan.leaves, plan.pieces, strict=True):
         out = bytearray(item.nbytes)
         for piece in pieces:
             out[piece.target : piece.target + piece.length] = buffers[piece.range_index][piece.offset :][: piece.length]
@@ -72,7 +72,7 @@ def test_a_plan_returns_exactly_what_was_asked(wanted, gap, longest):
     data = contents(3, 10_000)
     plan = plan_reads(wanted, max_gap_bytes=gap, max_range_bytes=longest)
     assert run(plan, data) == [expected(item, data) for item in wanted]
-    assert sum(part.nbytes for part in plan.slices) == sum(map(len, run(plan, data)))
+    assert sum(part.nbytes for part in plan.leaves) == sum(map(len, run(plan, data)))
     assert plan.nbytes == sum(map(len, plan.ranges))
     assert [math.prod(item.shape) * ITEM_BYTES[item.tensor.dtype] for item in wanted] == [
         item.nbytes for item in wanted
@@ -105,7 +105,7 @@ def test_overlapping_slices_are_read_once():
     plan = plan_reads([whole(item), rows(item, [(10, 20)]), rows(item, [(15, 60)]), whole(item)])
     assert plan.nbytes == item.nbytes
     assert len(plan.ranges) == 1
-    assert sum(part.nbytes for part in plan.slices) > 2 * item.nbytes
+    assert sum(part.nbytes for part in plan.leaves) > 2 * item.nbytes
 
 
 def test_gap_and_cut_at_their_limits():

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from kinprint.render.markdown.report import report_markdown
 from kinprint.render.notebook.report import report_notebook
-from kinprint.render.page import page_html
+from kinprint.render.page.report import report_html
 from kinprint.render.sarif.report import report_sarif
 from kinprint.render.tables.report import report_csv, report_parquet
 from kinprint.render.terminal.report import print_report
@@ -40,8 +40,8 @@ def bom(report):
 
 FORMS = {
     "terminal": terminal,
-    "html": page_html,
-    "html, Korean": lambda report: page_html(report, lang="ko"),
+    "html": report_html,
+    "html, Korean": lambda report: report_html(report, lang="ko"),
     "markdown": lambda report: report_markdown(report).encode(),
     "csv": report_csv,
     "parquet": parquet,

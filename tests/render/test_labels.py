@@ -14,7 +14,7 @@ from kinprint.evidence.words import word
 from kinprint.render.content.pairs import legend
 from kinprint.render.markdown.report import pairs_markdown, report_markdown
 from kinprint.render.notebook.report import pairs_notebook, report_notebook
-from kinprint.render.page import page_html
+from kinprint.render.page.report import report_html
 from kinprint.render.tables.report import report_csv
 from kinprint.render.terminal.report import print_pairs, print_report
 from kinprint.render.texts.words import Words
@@ -42,7 +42,7 @@ def all_forms(report: Report) -> dict[str, str]:
         "terminal": printed(report, explain=True),
         "markdown": report_markdown(report).replace("\\", ""),
         "notebook": _text(report_notebook(report)),
-        "page": _text(page_html(report).decode()),
+        "page": _text(report_html(report).decode()),
     }
 
 

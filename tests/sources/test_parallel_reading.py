@@ -40,7 +40,7 @@ class Noting(Buffer):
 def test_every_byte_is_read_once(session_for, large):
     session, (path, data) = session_for(), large
     source, sink = opened(session, path), Noting(len(data) - 5)
-    session.read_through([(source, ByteRange(5, len(data)), sink)])
+    session.read_through([(source, ByteRange(5, len(data)), sink, 0)])
     assert bytes(sink.memory) == data[5:]
     edges = sorted(sink.pieces)
     assert [at for at, _ in edges] == [number * PIECE_BYTES for number in range(6)]
@@ -81,7 +81,7 @@ def test_a_sink_that_fails_is_heard(session_for, large):
 
     sink = Failing(memoryview(bytearray(len(data))))
     with pytest.raises(ZeroDivisionError):
-        session.read_through([(opened(session, path), ByteRange(0, len(data)), sink)])
+        session.read_through([(opened(session, path), ByteRange(0, len(data)), sink, 0)])
 
 
 def test_the_budget_holds_before_anything_is_read(session_for, large):

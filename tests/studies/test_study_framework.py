@@ -187,7 +187,7 @@ def probing(*parts):
 @pytest.fixture
 def run_probe(tiny_models, monkeypatch):
     def run(names, *parts, session=None, references=None, **request):
-        monkeypatch.setitem(all_studies()._items, "probing", probing(*parts))
+        monkeypatch.setitem(all_studies(), "probing", probing(*parts))
         chosen = references or tuple(f"{name}={tiny_models[name]}" for name in names)
         with Session(Settings(range_cache=None)) as own:
             return run_study("probing", session or own, models=chosen, request=Request(**request))

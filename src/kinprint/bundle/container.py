@@ -74,14 +74,14 @@ def open_container(path: Path, max_bytes: int | None = DEFAULT_MAX_BYTES) -> Ite
         source = LocalFile(path, label, session.traffic)
         reader = Reader(session, source)
         try:
-            directory = read_directory(reader, _FIRST_READ)
+            members = read_directory(reader, _FIRST_READ)
         except FormatError as error:
             raise FormatError(f"{error.message}; so this is no evidence bundle", hint=error.hint) from error
-        _check(directory.members, label, max_bytes)
-        starts = locate(reader, list(directory.members.values()))
+        _check(members, label, max_bytes)
+        starts = locate(reader, list(members.values()))
     try:
         with path.open("rb") as file:
-            yield Container(SharedFile(file), directory.members, starts, label)
+            yield Container(SharedFile(file), members, starts, label)
     except FileNotFoundError:
         raise NotFound(f"{label}: no such file") from None
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -17,9 +15,9 @@ import numpy as np
 import orjson
 
 from kinprint._util.plain import printable
-from kinprint._util.strange_json import parse_json
+from kinprint._util.strange_json import parse_json, repeated_key
 from kinprint._version import __version__
-from kinprint.errors import BadReference, FormatError, SchemaError
+from kinprint.errors import FormatError, SchemaError
 from kinprint.evidence.empirical_null import EmpiricalNull, parse_null
 from kinprint.refs import check_member_name
 from kinprint.results.older_reports import upgrade
@@ -248,10 +246,7 @@ def _check_sources(sources: Sources) -> None:
             said = f"{SOURCES} contradicts itself: {printable(both)} is listed, and said to be absent"
             raise FormatError(said, hint=DISTRUST)
     for _, name in files:
-        try:
-            check_member_name(name, where=SOURCES)
-        except BadReference as error:
-            raise FormatError(error.message, hint=DISTRUST) from error
+        check_member_name(name, where=SOURCES, error=FormatError, hint=DISTRUST)
 
 
 def _check_range(item: _Line, found: Mapping[Place, list[RangeRead]], number: int) -> None:
@@ -281,21 +276,10 @@ def _parse(raw: bytes, name: str) -> object:
     except TypeError as error:  # what cannot be written is nested more deeply than anything that kinprint writes
         raise FormatError(f"{name} is nested too deeply", hint=_AGAIN) from error
     # JSON that is written as it was read has no key twice; otherwise each key has to be looked at
-    if not same and (twice := _repeated_key(raw)) is not None:
+    if not same and (twice := repeated_key(raw)) is not None:
         said = f"{name} says {printable(twice, 80)!r} twice in one place, so that two readers may read two things"
         raise FormatError(said, hint=DISTRUST)
     return value
-
-
-def _repeated_key(raw: bytes) -> str | None:
-    """Return a key that stands twice in one object."""
-    found: list[str] = []
-
-    def look(pairs: list[tuple[str, object]]) -> None:
-        found.extend(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-
-    json.loads(raw, object_pairs_hook=look)
-    return found[0] if found else None
 
 
 def _built(kind: type[T], data: object, name: str) -> T:

@@ -21,6 +21,7 @@ from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.text import Text, joined, verbatim
 
+_COMPARED = ("reference", "kind", "location", "commit")  # the revision is that of the name, checked before
 _BLOCK = 8 << 20  # bytes asked for at once
 _BATCH = 64 << 20  # and held in memory
 SHORTEST = 64
@@ -92,12 +93,7 @@ def reread(record: ReadingRecord, access: Access, spool: SharedFile, doubtful: C
                 if own not in sessions:
                     sessions[own] = stack.enter_context(Session(own))
                 folder = _open(sessions[own], source)
-                for what in (
-                    "reference",
-                    "kind",
-                    "location",
-                    "commit",
-                ):  # the revision is that of the name, checked before
+                for what in _COMPARED:
                     recorded, opened = getattr(source.provenance, what), getattr(folder.provenance, what)
                     if recorded != opened:
                         found.differs(f"{source.text}: {what}", verbatim(str(recorded)), verbatim(str(opened)))
@@ -139,10 +135,9 @@ def _seen(session: Session, source: SourceRecord, access: Access) -> tuple[Text,
     assert where is not None
     if where.kind != "hub":
         return Text(""), False
-    notes = []
-    foreign = session.settings.endpoint != access.settings.endpoint
-    if foreign:
-        notes.append(Text("not on your hub, {hub}", hub=access.settings.endpoint))
+    own = access.settings.endpoint
+    foreign = session.settings.endpoint != own
+    notes = [Text("not on your hub, {hub}", hub=own)] if foreign else []
     if where.revision != where.commit and not access.use_cache:  # a cache does not know what is the case now
         try:
             now = session.open_folder(ModelRef(source.text, "hub", repo=source.repo, revision=where.revision))
@@ -283,22 +278,21 @@ def _check_ranges(
             found.differs(_range_name(source, file.name, item), sha256_text(item.sha256), said, "range")
 
 
-def check_short(found: BytesAtHand, record: ReadingRecord, replayed: ReadingRecord) -> tuple[int, list[Problem]]:
-    """Compare ranges too short for a digest to hide them, if the comparison asks for them; return how many agree, and problems."""
+def check_short(found: BytesAtHand, record: ReadingRecord, replayed: ReadingRecord) -> list[Problem]:
+    """Compare ranges too short for a digest to hide them, if the comparison asks for them; return those that do not agree."""
     reads = [(src.key, file.name, item) for _, src, file in replayed.files() for item in file.ranges]
     asked = {(key, name, item.start, item.end): item for key, name, item in reads}
-    equal, problems = 0, []
+    problems = []
     for number, name, item in found.short:
         source = record.sources[number]
         again = asked.get((source.key, name, item.start, item.end))
         if again == item:
-            equal += 1
             continue
         said = Text("other bytes")
         if again is None:
             said = Text("fewer than {n} bytes, which the comparison does not ask for", n=SHORTEST)
         problems.append(Problem("range", _range_name(source, name, item), sha256_text(item.sha256), said))
-    return equal, problems
+    return problems
 
 
 def recorded_failure(failure: Failure) -> Text:

@@ -15,19 +15,19 @@ from kinprint._util.plain import printable
 from kinprint._util.progress import Progress, quiet
 from kinprint._util.sizes import format_size
 from kinprint._version import __version__
-from kinprint.bundle import members, rereading
+from kinprint.bundle import members
 from kinprint.bundle.access import Access, hosts_of
 from kinprint.bundle.agreement import OTHER_MACHINE, SAME_MACHINE, agree
 from kinprint.bundle.conclusion import CheckState, conclude
 from kinprint.bundle.container import DEFAULT_MAX_BYTES, Container, open_container
 from kinprint.bundle.members import Manifest, Sources
 from kinprint.bundle.references import check_names, declared_revisions
-from kinprint.bundle.rereading import BytesAtHand, enclosed_bytes, recorded_failure, reread, sha256_text
+from kinprint.bundle.rereading import BytesAtHand, check_short, enclosed_bytes, recorded_failure, reread, sha256_text
 from kinprint.bundle.writing import readme
 from kinprint.comparison.pipeline import compare
 from kinprint.errors import FormatError, KinprintError
 from kinprint.results.context import LayerGrid
-from kinprint.results.later import is_later
+from kinprint.results.later import MARK
 from kinprint.results.older_reports import without_text_data
 from kinprint.results.options import Options
 from kinprint.results.plain_json import build
@@ -327,12 +327,12 @@ def _check_figures(contents: _Contents, found: BytesAtHand, state: CheckState) -
 
 
 def _check_short(found: BytesAtHand, record: ReadingRecord, replayed: ReadingRecord, state: CheckState) -> None:
-    equal, problems = rereading.check_short(found, record, replayed)
+    problems, short = check_short(found, record, replayed), len(found.short)
     state.problems += problems
     for number, check in enumerate(state.checks):
         if check.name == "sources":
-            outcome, total = WRONG if problems else check.state, check.checked + len(found.short)
-            state.checks[number] = replace(check, state=outcome, checked=total, agree=check.agree + equal)
+            outcome, agree = WRONG if problems else check.state, check.agree + short - len(problems)
+            state.checks[number] = replace(check, state=outcome, checked=check.checked + short, agree=agree)
 
 
 def _replay(contents: _Contents, found: BytesAtHand) -> tuple[Report, list[str], ReadingRecord]:
@@ -365,7 +365,9 @@ def _later(manifest: Manifest) -> frozenset[str]:
     if not _number(_stated(manifest)) < _number(__version__):
         return frozenset()
     places = {"": fields(Report), "settings.": fields(Options)}
-    return frozenset(f"{place}{item.name}" for place, items in places.items() for item in items if is_later(item))
+    return frozenset(
+        f"{place}{item.name}" for place, items in places.items() for item in items if MARK in item.metadata
+    )
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ import click
 
 from kinprint.cli.help import MODEL, command
 from kinprint.cli.options import Printing, Reading, comparison_options, format_option, reading_options
+from kinprint.cli.output import write_json
 from kinprint.cli.outputs import FILE, check_target, save
 from kinprint.refs import is_weights
 
@@ -28,7 +29,6 @@ def calibrate_command(
     Tests that align before they look (neuron matching) need to know how much unrelated models agree by chance. compare uses
     the result with --null. Models that turn out to be related are refused.
     """
-    from kinprint.cli.output import write_json
     from kinprint.evidence.calibration import calibrate
 
     models = tuple(found for reference in models for found in _expanded(reference))

@@ -1,26 +1,22 @@
-"""`kinprint compare A B`: compare two models; more are handed to `kinprint.cli.pairs`."""
+"""`kinprint compare A B …`: compare two models, or all pairs of more."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from kinprint.cli import options
 from kinprint.cli.fingerprint import compare_files, is_fingerprint
 from kinprint.cli.help import MODEL, command, in_group
 from kinprint.cli.judging import Judging, judging_options
-from kinprint.cli.options import (
-    Printing,
-    Reading,
-    comparison_options,
-    printing_options,
-    reading_options,
-    showing_options,
-)
-from kinprint.cli.outputs import FILE, WRITTEN, Outputs, report_outputs, tell
-from kinprint.cli.pairs import compare_all_pairs, refuse_pair_options
-from kinprint.render.forms import FORMS
+from kinprint.cli.options import Printing, Reading
+from kinprint.cli.output import terminal, write_json
+from kinprint.cli.outputs import FILE, WRITTEN, Outputs, report_outputs, save, tell
+from kinprint.render.forms import ALL_PAIRS_TABLE, FORMS
+from kinprint.results.options import Options, options_of
 
 if TYPE_CHECKING:
     from kinprint.results.report import Report
@@ -35,10 +31,10 @@ if TYPE_CHECKING:
     click.option("--bundle-bytes", is_flag=True, help="Put the bytes that were read into the bundle as well."),
 )
 @judging_options
-@showing_options
-@comparison_options()
-@printing_options
-@reading_options
+@options.showing_options
+@options.comparison_options()
+@options.printing_options
+@options.reading_options
 def compare_command(
     models: tuple[str, ...],
     outputs: Outputs,
@@ -78,8 +74,8 @@ def compare_command(
     if len(models) > 2:
         given: dict[str, object] = {"--bundle": bundle, "--bundle-bytes": bundle_bytes, "--explain": showing["explain"]}
         given |= {"--exit-code": judging.exit_code}
-        refuse_pair_options(chosen, [name for name, value in given.items() if value], len(models), outputs)
-        return compare_all_pairs(models, chosen, outputs, printing, reading, brief=showing["brief"], judging=judging)
+        _refuse_pair_options(chosen, [name for name, value in given.items() if value], len(models), outputs)
+        return _compare_all_pairs(models, chosen, outputs, printing, reading, brief=showing["brief"], judging=judging)
     outputs.refuse_table_of_many("two were given")
     if bundle_bytes and bundle is None:
         raise click.UsageError("--bundle-bytes needs --bundle FILE")
@@ -121,11 +117,8 @@ def show_report(
     from kinprint.results.measurements import OK
 
     if printing.json:
-        from kinprint.cli.output import write_json
-
         write_json(report.to_json() if full else report.short_json())
     elif printing.style == "text" and not (full or brief or explain):
-        from kinprint.cli.output import terminal
         from kinprint.render.terminal.answer import print_answer
 
         print_answer(report, terminal(piped_width=None), page=page, lang=printing.lang)
@@ -137,3 +130,60 @@ def show_report(
     hint = "kinprint inspect shows what either model holds; see also --roles, --layers and --budget"
     click.echo(f"  next: {hint}", err=True)
     return False
+
+
+def _compare_all_pairs(
+    models: tuple[str, ...],
+    chosen: dict[str, Any],
+    outputs: Outputs,
+    printing: Printing,
+    reading: Reading,
+    *,
+    brief: bool,
+    judging: Judging,
+) -> int:
+    """Compare every pair, write and print what was found, and return the exit code."""
+    from kinprint.tree import compare_many
+
+    def keep(a: int, b: int, report: Report) -> None:
+        if outputs.out is not None:
+            # whichever of the two was compared to the other, so that the file can be found by their numbers
+            one, two = sorted((a + 1, b + 1))
+            save(outputs.out / "pairs" / f"{one}-{two}.json", report.to_json(), made=True)
+
+    with reading.session() as (session, line):
+        report = compare_many(models, on_report=keep, session=session, progress=line.stage, **chosen)
+    written = outputs.write(report, printing.lang)
+    printing.show(report, details=not brief)
+    tell(written)
+    standing = [pair for pair in report.pairs if pair.stands]
+    found = [pair.class_ for pair in standing] + [pair.declared.state for pair in standing if pair.declared]
+    return judging.code(found)
+
+
+def _refuse_pair_options(chosen: dict[str, Any], further: list[str], count: int, outputs: Outputs) -> None:
+    """Refuse options that only a comparison of two models has, and say how to have what they would give."""
+    folder = outputs.out or Path("OUT")
+    way = "compare the pair alone, or " + ("" if outputs.out is not None else "give --out OUT, then ")
+    refuse_table_of_pair(outputs, folder, f"{count} models were given", way)
+    given = [described.flag for _, described in options_of(Options, chosen) if described.pair_only] + further
+    if not given:
+        return
+    option, later = given[0], "compare the pair alone"
+    if option == "--explain":
+        later = f"{way}{_of_saved_pair(folder, option)}"
+    raise click.UsageError(f"{option} is for a comparison of two models, and {count} were given\n  next: {later}")
+
+
+def refuse_table_of_pair(outputs: Outputs, folder: Path, given: str, way: str = "") -> None:
+    """Refuse the tables of a pair where there are many (`given`), and say how to have them from its own report in `folder`."""
+    if outputs.table in (None, ALL_PAIRS_TABLE):
+        return
+    form = next(FORMS[name].option for name in outputs.forms if FORMS[name].tables)
+    command = _of_saved_pair(folder, "--table", outputs.table, form, "FILE")
+    raise click.UsageError(f"--table {outputs.table} is of one pair, and {given}\n  next: {way}{command}")
+
+
+def _of_saved_pair(folder: Path, *options: str) -> str:
+    """Return the command that shows or writes one pair of many, for example the first, from its own report in `folder`."""
+    return shlex.join(["kinprint", "report", str(folder / "pairs" / "1-2.json"), *options])

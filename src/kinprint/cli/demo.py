@@ -6,7 +6,8 @@ import click
 
 import kinprint
 from kinprint.cli.help import command
-from kinprint.cli.options import LANGUAGES, Reading
+from kinprint.cli.options import Reading, language_option
+from kinprint.cli.output import terminal
 from kinprint.cli.outputs import FOLDER, check_target, save
 from kinprint.errors import NotFound
 from kinprint.render.forms import make
@@ -16,10 +17,9 @@ PAIRS = ("unrelated", "finetune")
 
 @command("demo")
 @click.option("--out", type=FOLDER, default=Path("kinprint-demo"), show_default=True, help="Folder for the pages.")
-@click.option("--lang", type=click.Choice(LANGUAGES), default="en", show_default=True, help="Language.")
+@language_option("Language.")
 def demo_command(out: Path, lang: str) -> int:
     """Compare three tiny models that come with kinprint, offline, and say why a cosine of 0.99 means nothing."""
-    from kinprint.cli.output import terminal
     from kinprint.comparison.pipeline import compare
     from kinprint.render.terminal.answer import print_lesson
 

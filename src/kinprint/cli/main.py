@@ -18,21 +18,18 @@ from kinprint.errors import KinprintError, StorageError
 
 INTERRUPTED = 130
 
-LAB = {"bench": "kinprint.lab.lineage.command:bench_command"}
-"""Commands of the lab, which the product does not import: looked up by name, and absent where the lab is."""
+BENCH = "bench"  # of the lab, which the product does not import: looked up by name, and absent where the lab is
 
 
 class _Commands(HelpedGroup):
     """The commands of the product, and those of the lab where it is installed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        lab = LAB if find_spec("kinprint.lab") else {}
-        return sorted([*super().list_commands(ctx), *lab])
+        return sorted([*super().list_commands(ctx), *([BENCH] if find_spec("kinprint.lab") else [])])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in LAB and find_spec("kinprint.lab"):
-            module, name = LAB[cmd_name].split(":")
-            command: click.Command = getattr(import_module(module), name)
+        if cmd_name == BENCH and find_spec("kinprint.lab"):
+            command: click.Command = import_module("kinprint.lab.lineage.command").bench_command
             return command
         return super().get_command(ctx, cmd_name)
 

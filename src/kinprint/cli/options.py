@@ -13,8 +13,10 @@ from click.core import ParameterSource
 
 from kinprint._util.sizes import parse_size
 from kinprint.cli.help import MODEL, in_group
+from kinprint.cli.output import terminal, write_json
 from kinprint.errors import BadReference
 from kinprint.results.options import EACH, NUMBER, SWITCH, CommandOption, Options, options_of
+from kinprint.text import LANGUAGES
 
 if TYPE_CHECKING:
     from kinprint.cli.progress import ProgressLine
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from kinprint.sources.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
-LANGUAGES = ("en", "ko")
 
 
 def packing(
@@ -152,7 +153,6 @@ class Printing:
 
     def show(self, result: Any, **details: bool) -> None:
         """Print a result: JSON, or tables."""
-        from kinprint.cli.output import terminal, write_json
         from kinprint.render.forms import show
 
         if self.json:
@@ -162,7 +162,6 @@ class Printing:
 
     def show_plain(self, data: object, tables: Callable[..., None]) -> None:
         """Print plain data: JSON, or by a function that takes the console and the language."""
-        from kinprint.cli.output import terminal, write_json
         from kinprint.render.forms import in_language
 
         if self.json:
@@ -171,6 +170,11 @@ class Printing:
             write_json(orjson.dumps(data, option=orjson.OPT_INDENT_2))
         else:
             in_language(tables, self.lang)(terminal())
+
+
+def language_option(about: str) -> Callable[[F], F]:
+    """Return the option that chooses the language."""
+    return click.option("--lang", type=click.Choice(LANGUAGES), default="en", show_default=True, help=about)
 
 
 format_option = click.option(
@@ -185,13 +189,7 @@ printing_options = packing(
     into(Printing),
     "What is printed",
     format_option,
-    click.option(
-        "--lang",
-        type=click.Choice(LANGUAGES),
-        default="en",
-        show_default=True,
-        help="Language of tables and pages; JSON holds data and is the same in each.",
-    ),
+    language_option("Language of tables and pages; JSON holds data and is the same in each."),
 )
 """Adds the options of every command that prints, handed over as `printing`."""
 showing_options = packing(

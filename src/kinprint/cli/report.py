@@ -8,6 +8,7 @@ import click
 
 from kinprint.cli.help import command
 from kinprint.cli.options import Printing, printing_options, showing_options
+from kinprint.cli.output import write_json
 from kinprint.cli.outputs import Outputs, report_outputs, tell
 from kinprint.errors import KinprintError, SchemaError
 
@@ -24,8 +25,7 @@ def report_command(file: Path, outputs: Outputs, showing: dict[str, bool], print
 
     Nothing is read but the file, and nothing is computed anew.
     """
-    from kinprint.cli.compare import show_report
-    from kinprint.cli.pairs import refuse_table_of_pair
+    from kinprint.cli.compare import refuse_table_of_pair, show_report
     from kinprint.results.loading import load
     from kinprint.results.report import Report
     from kinprint.results.tree import PairsReport
@@ -67,7 +67,6 @@ def _of_a_stranger(file: Path) -> Iterator[None]:
 @click.argument("name", type=click.Choice(["report", "pairs", "tree", "inspection"]), default="report")
 def schema_command(name: str) -> int:
     """Print the JSON Schema of what compare writes (report; of several models: pairs), or tree, or inspect."""
-    from kinprint.cli.output import write_json
     from kinprint.results.schema import schemas
 
     write_json(schemas()[name].rstrip())

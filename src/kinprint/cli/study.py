@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kinprint.cli.help import command
-from kinprint.cli.options import LANGUAGES, Reading, reading_options
+from kinprint.cli.options import Reading, language_option, reading_options
 from kinprint.cli.outputs import FOLDER, check_target
 from kinprint.errors import NeedsExtra
 from kinprint.results.options import split_names
@@ -47,7 +47,7 @@ ALL = "all"
     type=FOLDER,
     help="Folder to write into; each of several studies gets its own in it [default: study-NAME].",
 )
-@click.option("--lang", type=click.Choice(LANGUAGES), default="en", show_default=True, help="Language of RESULTS.md.")
+@language_option("Language of RESULTS.md.")
 @click.option("--full", is_flag=True, help="The long settings of the original, where a study has shorter ones.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of every draw.")
 @reading_options
@@ -71,12 +71,13 @@ def study_command(
     """
     from kinprint.studies.recipe import all_studies
 
+    known = all_studies()
     if listed or not names:
-        for study in all_studies().values():
+        for study in known.values():
             click.echo(f"{study.name:10} {study.title.render(lang)}: {study.summary.render(lang)}")
             click.echo(f"{'':10} models: {', '.join(study.models) or 'none'}; source: {study.source.render(lang)}")
         return 0
-    studies = all_studies().values() if ALL in names else [all_studies()[name] for name in dict.fromkeys(names)]
+    studies = [known[name] for name in (known if ALL in names else dict.fromkeys(names))]
     if replicas and models:
         raise click.UsageError(
             "--replicas and --models exclude each other: replicas are made of the original models only"

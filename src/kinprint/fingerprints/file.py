@@ -164,14 +164,14 @@ def from_bytes(raw: bytes, label: str) -> Fingerprint:
     if len(raw) < _LENGTH or length > min(_HEADER_CAP, len(raw) - _LENGTH):
         raise FormatError(f"{label}: not a fingerprint, or truncated", hint="make it again with kinprint fingerprint")
     header = raw[_LENGTH : _LENGTH + length]
-    tensors, metadata = parse_header(header, file=0, file_size=len(raw), label=label)
+    rows, metadata = parse_header(header, file=0, file_size=len(raw), label=label)
     text = metadata.get(SCHEMA)
     if text is None:
         said = f"{label}: a safetensors file without a fingerprint's description"
         raise FormatError(said, hint="compare it as a model instead")
     what = f"the description of {label}, a fingerprint,"
     description = read_json(Description, text.encode(), what, SCHEMA, (SCHEMA_VERSION,))
-    contents = {tensor.name: (tensor.dtype, tensor.shape, raw[tensor.start : tensor.end]) for tensor in tensors}
+    contents = {name: (dtype, shape, raw[start:end]) for name, dtype, shape, _, start, end, *_ in rows}
     if _digest(replace(description, digest=""), contents) != description.digest:
         said = f"{label}: the digest does not match: the file was changed"
         raise FormatError(said, hint="fetch it again from its maker")

@@ -31,7 +31,7 @@ MOST_AXES, MOST_ROWS, MOST_BYTES, LARGEST = 4, 1024, 32 << 20, 1e12
 def chosen_methods(names: Sequence[str]) -> list[Method]:
     """Return the methods named, "all" for every one; a name that does not exist is refused."""
     if list(names) == ["all"]:
-        return METHODS.values()
+        return list(METHODS.values())
     return [METHODS[name] for name in dict.fromkeys(names)]
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-from kinprint.errors import AccessDenied, FormatError, KinprintError, NotFound
+from kinprint.errors import AccessDenied, FormatError, NotFound
 from kinprint.formats.adapters.lora import without_adapter
 from kinprint.formats.all_formats import SAFETENSORS
 from kinprint.formats.checks import CONFIG_NAME, read_json_of
 from kinprint.formats.dtypes import Array
 from kinprint.formats.execution import carry_out
-from kinprint.formats.format import FIRST_READ, Shard, check_one_format, check_together, choose_files, load_file
+from kinprint.formats.format import FIRST_READ, Shard, check_one_format, choose_files, load_file
 from kinprint.formats.plan import ReadPlan, TensorSlice, plan_reads
 from kinprint.formats.quantised import assemble
 from kinprint.formats.safetensors.parser import expected_header_bytes
@@ -125,7 +125,8 @@ def _open_weights(folder: Folder, wanted: str | None, session: Session) -> Check
         return load_file(session, folder, names[number], sources[number], number, guess)
 
     shards = session.map(load, range(len(names)))
-    check_together(shards)
+    for check in dict.fromkeys(shard.check for shard in shards if shard.check):
+        check(shards)
     tensors, files, notes = _gather(names, shards, index)
     if place and wanted is None:
         notes.append(Text("the model's own folder holds no weights: read from {name}", name=place))
@@ -172,8 +173,7 @@ def _look_up_ahead(session: Session, folder: Folder, opened: dict[str, Source]) 
     """Begin to resolve the shards that a listing shows while the index is being read."""
     listed = folder.names or ()
     shards = sorted(n for n in listed if n.startswith("model-") and n.endswith(".safetensors") and "/" not in n)
-    for name in shards:
-        opened[name] = folder.open(name)
+    opened |= {name: folder.open(name) for name in shards}
     return {name: session.start(opened[name].prefetch) for name in shards}
 
 
@@ -188,12 +188,9 @@ def _weight_map(session: Session, folder: Folder, names: Sequence[str]) -> dict[
         if not isinstance(mapping, dict) or not mapping or not all(isinstance(v, str) for v in mapping.values()):
             said = f"{where} has no usable weight_map; expected tensor names with file names"
             raise FormatError(said, hint=f"fetch {name} again")
+        hint = "no sound index does this; fetch the model again, from a source you trust"
         for file in set(mapping.values()):
-            try:
-                check_member_name(file, where=where)
-            except KinprintError as error:
-                hint = "no sound index does this; fetch the model again, from a source you trust"
-                raise FormatError(error.message, hint=hint) from error
+            check_member_name(file, where=where, error=FormatError, hint=hint)
         return mapping
     return {}
 
@@ -217,35 +214,24 @@ def _gather(
     rows: dict[str, Row | TensorInfo] = {}
     files: list[WeightFile] = []
     agreed = 0
-    for number, (name, shard) in enumerate(zip(names, shards, strict=True)):
-        before = len(rows)
+    for name, shard in zip(names, shards, strict=True):
+        if twice := rows.keys() & shard.rows.keys():
+            first = next(names[at] for at, one in enumerate(shards) if min(twice) in one.rows)
+            said = f"{shard.source.label}: tensor {min(twice)[:200]!r} is also stored in {first!r}"
+            raise FormatError(said, hint="the shards do not belong together; fetch the model again")
         rows |= shard.rows
-        if len(rows) != before + len(shard.rows):
-            raise _stored_twice(names, shards, number)
         agreed += list(map(index.get, shard.rows)).count(name)
         files.append(WeightFile(name, shard.size, shard.source.identity, shard.header_bytes))
     further = [source for shard in shards for source in shard.further]
     files += [WeightFile(source.label.rsplit("/", 1)[-1], source.size, source.identity, 0) for source in further]
     tensors = Tensors(rows)
     if agreed != len(index):
-        _check_index(index, {name: names[tensor.file] for name, tensor in tensors.items()})
+        stored = {name: names[tensor.file] for name, tensor in tensors.items()}
+        for name, file in index.items():
+            if (where := stored.get(name, "nowhere")) != file:
+                said = f"the index puts tensor {name[:200]!r} in {file!r}, but it is stored in {where}"
+                raise FormatError(said, hint="index and shards do not belong together; fetch the model again")
     extra = len(rows) - len(index) if index else 0
     notes = [Text("{n} stored tensors are not in the index; they are read all the same", n=extra)] if extra else []
     notes += dict.fromkeys(note for shard in shards for note in shard.notes)
     return tensors, files, notes
-
-
-def _stored_twice(names: Sequence[str], shards: Sequence[Shard], number: int) -> FormatError:
-    places = {tensor: names[at] for at, shard in enumerate(shards[:number]) for tensor in shard.rows}
-    twice = min(places.keys() & shards[number].rows.keys())
-    said = f"{shards[number].source.label}: tensor {twice[:200]!r} is also stored in {places[twice]!r}"
-    return FormatError(said, hint="the shards do not belong together; fetch the model again")
-
-
-def _check_index(index: Mapping[str, str], stored: Mapping[str, str]) -> None:
-    """Refuse an index that names another file for a tensor than the one that stores it."""
-    for tensor_name, file in index.items():
-        where = stored.get(tensor_name, "nowhere")
-        if where != file:
-            said = f"the index puts tensor {tensor_name[:200]!r} in {file!r}, but it is stored in {where}"
-            raise FormatError(said, hint="index and shards do not belong together; fetch the model again")

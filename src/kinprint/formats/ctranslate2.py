@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 from kinprint.errors import FormatError
 from kinprint.formats.checks import damaged, too_large
-from kinprint.formats.dequantiser import by_row, dequantised, entire
 from kinprint.formats.dtypes import Array, item_bytes
 from kinprint.formats.format import Shard
+from kinprint.formats.row_maker import by_row, entire, made_of
 from kinprint.formats.tensors import TensorInfo
 from kinprint.refs import ByteRange
 from kinprint.sources.base import Folder, Source
@@ -101,7 +101,7 @@ def _decoded(stored: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
         scale = stored.get(f"{name}_scale")
         if scale is not None and codes.dtype in ("I8", "I16") and codes.shape and scale.elements in (1, codes.shape[0]):
             parts = (codes, by_row), (scale, by_row if scale.elements > 1 else entire)
-            found[name] = dequantised(name, f"{codes.dtype} with scales", _METHOD, codes.shape, _divide, *parts)
+            found[name] = made_of(name, f"{codes.dtype} with scales", _METHOD, codes.shape, _divide, *parts)
     return found
 
 

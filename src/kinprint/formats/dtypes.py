@@ -53,11 +53,6 @@ def stored_bytes(dtype: str, elements: int, *, tensor: str = "?") -> int:
     return -(-elements // per_block) * size
 
 
-def decodes_piecewise(dtype: str) -> bool:
-    """Whether every element can be decoded by itself, as a `Landing` needs."""
-    return dtype in ITEM_BYTES and dtype not in _BLOCKS
-
-
 def decode(raw: memoryview, dtype: str, *, tensor: str = "?") -> Array:
     """Return the elements in `raw` as a flat array. The caller has checked the length against the shape."""
     block_of(dtype, tensor=tensor)
@@ -67,7 +62,7 @@ def decode(raw: memoryview, dtype: str, *, tensor: str = "?") -> Array:
 class Landing:
     """An array that fills as its stored bytes come in: in pieces, in any order, from several threads (a `Sink`)."""
 
-    # Not for formats that come in blocks. `take` allocates memory: a number of bytes in, a flat array of them out.
+    # Only for types in `ITEM_BYTES`: no blocks. `take` allocates memory: a number of bytes in, a flat array of them out.
 
     def __init__(self, dtype: str, elements: int, take: Callable[[int], npt.NDArray[np.uint8]]) -> None:
         self._item = ITEM_BYTES[dtype]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from kinprint.formats.dtypes import ITEM_BYTES, Array, Landing, decode, decodes_piecewise
+from kinprint.formats.dtypes import ITEM_BYTES, Array, Landing, decode
 from kinprint.formats.plan import PlanNode, PlanPiece, ReadPlan, Run, TensorSlice
 from kinprint.formats.tensors import Streamed
 from kinprint.sources.base import Buffer, Request, Sink, Source
@@ -23,20 +23,6 @@ def carry_out(session: Session, plans: Sequence[tuple[Sequence[Source], ReadPlan
     jobs = [_Job(session, sources, plan) for sources, plan in plans]
     session.read_through([request for job in jobs for request in job.requests()])
     return [job.results() for job in jobs]
-
-
-class _RangeSink:
-    """The sink of a range whose first byte is byte `first` of a landing."""
-
-    def __init__(self, landing: Landing, first: int) -> None:
-        self._landing, self._first = landing, first
-        self.works = landing.works
-
-    def room(self, at: int, length: int) -> memoryview:
-        return self._landing.room(self._first + at, length)
-
-    def filled(self, at: int, room: memoryview) -> None:
-        self._landing.filled(self._first + at, room)
 
 
 class _Job:
@@ -74,7 +60,7 @@ class _Job:
         later: set[int] = set()
         if sum(plan.leaves[leaf].nbytes for leaf in self._streams) > STREAM_BYTES:
             later = {piece.range_index for leaf in self._streams for piece in plan.pieces[leaf]}
-        sinks: dict[int, Sink] = {}
+        sinks: dict[int, tuple[Sink, int]] = {}
         for leaf, (item, pieces) in enumerate(zip(plan.leaves, plan.pieces, strict=True)):
             if leaf in self._streams:
                 continue
@@ -82,18 +68,18 @@ class _Job:
             if self._lands(item, pieces, users):
                 elements = sum(stop - start for start, stop in item.runs)
                 landing = self._landings[leaf] = Landing(item.tensor.dtype, elements, self._session.memory.take)
-                sinks |= {piece.range_index: _RangeSink(landing, piece.target) for piece in pieces}
+                sinks |= {piece.range_index: (landing, piece.target) for piece in pieces}
         found: list[Request] = []
         for number, span in enumerate(plan.ranges):
             if number not in later:
-                sink = sinks.get(number) or self._buffer(number)
-                found.append((self._sources[plan.files[number]], span, sink))
+                sink, first = sinks.get(number) or (self._buffer(number), 0)
+                found.append((self._sources[plan.files[number]], span, sink, first))
         return found
 
     def _lands(self, item: TensorSlice, pieces: Sequence[PlanPiece], users: Sequence[int]) -> bool:
         """Whether no other slice shares the ranges of a stored slice, and every element decodes by itself."""
         dtype, ranges = item.tensor.dtype, self._plan.ranges
-        if not pieces or not decodes_piecewise(dtype):
+        if not pieces or dtype not in ITEM_BYTES:
             return False
         size = ITEM_BYTES[dtype]
         return all(
@@ -130,7 +116,7 @@ class _Job:
             self._buffers.pop(old, None)
         self._later.clear()
         while number < len(plan.ranges) and number not in self._buffers and nbytes < STREAM_BYTES:
-            requests.append((self._sources[plan.files[number]], plan.ranges[number], self._buffer(number)))
+            requests.append((self._sources[plan.files[number]], plan.ranges[number], self._buffer(number), 0))
             self._later.append(number)
             nbytes += len(plan.ranges[number])
             number += 1
@@ -146,9 +132,11 @@ class _Job:
                 return item.trimmed(self._landings[leaf].values)
             return item.trimmed(decode(self._joined(leaf), item.tensor.dtype, tensor=item.tensor.name))
         else:
-            assert item.tensor.made is not None
+            maker = item.tensor.made
+            assert maker is not None
+            assert not isinstance(maker, Streamed)
             built = [
-                item.tensor.made.build(start, stop, [self._realise(part, made) for part in parts]).reshape(-1)
+                maker.build(start, stop, [self._realise(part, made) for part in parts]).reshape(-1)
                 for start, stop, parts in node.made
             ]
         if not built:

@@ -1,12 +1,12 @@
 """Multiply two stored tensors that are the factors of one matrix, as low-rank and factored checkpoints have them."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
 from kinprint.formats.dtypes import Array
-from kinprint.formats.plan import TensorSlice, rows, whole
+from kinprint.formats.plan import TensorSlice, rows
+from kinprint.formats.row_maker import entire, made_of
 from kinprint.formats.tensors import TensorInfo, Tensors
 
 ENDINGS = (
@@ -49,30 +49,17 @@ def multiplied(tensors: Tensors, pairs: Mapping[str, tuple[str, str]]) -> Tensor
     for name, (left, right) in pairs.items():
         one, two = tensors[left], tensors[right]
         del held[left], held[right]
-        shape, size = (one.shape[0], two.shape[1]), one.nbytes + two.nbytes
-        held[name] = TensorInfo(name, "F32", shape, one.file, 0, size, Product(one, two))
+        shape = one.shape[0], two.shape[1]
+        held[name] = made_of(name, "F32", None, shape, _product, (one, _blocks), (two, entire))
     return Tensors(held)
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
-    """left · right, row by row."""
+def _blocks(left: TensorInfo, start: int, stop: int) -> TensorSlice:
+    """Select the whole blocks of rows that hold these rows."""
+    return rows(left, [(start // BLOCK * BLOCK, min(-(-stop // BLOCK) * BLOCK, left.shape[0]))])
 
-    left: TensorInfo
-    right: TensorInfo
 
-    def _blocks(self, start: int, stop: int) -> tuple[int, int]:
-        return start // BLOCK * BLOCK, min(-(-stop // BLOCK) * BLOCK, self.left.shape[0])
-
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Select whole blocks of rows of the left factor, and the right one whole."""
-        return [rows(self.left, [self._blocks(start, stop)]), whole(self.right)]
-
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Multiply block by block."""
-        left, right = (part.astype(np.float64) for part in parts)
-        first = self._blocks(start, stop)[0]
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is left to show as that
-            blocks = [left[at : at + BLOCK] @ right for at in range(0, len(left), BLOCK)]
-            built = np.concatenate(blocks) if blocks else np.empty((0, right.shape[1]))
-            return built[start - first : stop - first].astype(np.float32)
+def _product(start: int, stop: int, left: Array, right: Array) -> Array:
+    wide = right.astype(np.float64)
+    blocks = [left[at : at + BLOCK].astype(np.float64) @ wide for at in range(0, len(left), BLOCK)]
+    return np.concatenate(blocks)[start % BLOCK :][: stop - start].astype(np.float32)

@@ -43,13 +43,6 @@ class Shard:
     check: Callable[[Sequence[Shard]], None] | None = None  # given all files, refuses those that do not belong together
 
 
-def check_together(shards: Sequence[Shard]) -> None:
-    """Refuse files of different models, by the check of each format."""
-    for check in dict.fromkeys(shard.check for shard in shards):
-        if check is not None:
-            check(shards)
-
-
 Loader = Callable[[Session, Folder, Source, int, int], Shard]
 """``(session, folder, source, number, first_read)``: read and check the header of `source`, the checkpoint's file `number`."""
 
@@ -63,7 +56,9 @@ class Format:
     load: Loader  # reads a header
     index_names: tuple[str, ...] = ()  # JSON files that map tensors to shards (``weight_map``)
     single_names: tuple[str, ...] = ()  # names that are taken first where a model has several files
-    accepts: Callable[[bytes], bool] | None = None  # tells by the first bytes, for formats that share a suffix
+    accepts: Callable[[bytes], object] | None = (
+        None  # tells, by the first bytes and its truth, for formats that share a suffix
+    )
     rank: Callable[[str], tuple[int, str]] = lambda name: (0, name)  # orders files by name, a less quantised one first
     split_by_name: bool = False  # whether a part of a split file is useless alone (GGUF): naming one then means all
 
@@ -95,11 +90,8 @@ def _known_suffixes() -> str:
 
 def load_file(session: Session, folder: Folder, name: str, source: Source, number: int, guess: int) -> Shard:
     """Read the header of a weight file, whatever its format."""
-
-    def first() -> bytes:
-        return bytes(session.read_here(source, ByteRange(0, min(MAGIC_BYTES, source.size))))
-
-    return format_of(name, first).load(session, folder, source, number, guess)
+    found = format_of(name, lambda: bytes(session.read_here(source, ByteRange(0, min(MAGIC_BYTES, source.size)))))
+    return found.load(session, folder, source, number, guess)
 
 
 def check_one_format(names: Sequence[str], where: str) -> None:

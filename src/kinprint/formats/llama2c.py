@@ -15,10 +15,10 @@ import numpy as np
 
 from kinprint.errors import FormatError
 from kinprint.formats.checks import damaged
-from kinprint.formats.dequantiser import Dequantiser, by_row, dequantised
 from kinprint.formats.dtypes import Array
 from kinprint.formats.format import Shard
 from kinprint.formats.plan import TensorSlice, rows
+from kinprint.formats.row_maker import RowMaker, by_row, made_of
 from kinprint.formats.tensors import TensorInfo
 from kinprint.formats.views import MAX_ROWS_IN_ORDER, in_hugging_face_order
 from kinprint.refs import ByteRange
@@ -137,7 +137,7 @@ def _dequantised(codes: TensorInfo, scales: TensorInfo, group: int) -> TensorInf
         return values
 
     method = Text("int8 with scales: groups of {n}; decoded when read", n=group)
-    return dequantised(codes.name, "int8 with scales", method, codes.shape, decode, (codes, by_row), (scales, groups))
+    return made_of(codes.name, "int8 with scales", method, codes.shape, decode, (codes, by_row), (scales, groups))
 
 
 def load(session: Session, _folder: Folder, source: Source, number: int, _first_read: int) -> Shard:
@@ -153,7 +153,7 @@ def load(session: Session, _folder: Folder, source: Source, number: int, _first_
     if implied != size:
         raise damaged(f"{label}: its header means a file of {implied} bytes, it has {size}")
     notes: tuple[Text, ...] = ()
-    scales = next((maker.inputs[1] for tensor in tensors if isinstance(maker := tensor.made, Dequantiser)), None)
+    scales = next((maker.inputs[1] for tensor in tensors if isinstance(maker := tensor.made, RowMaker)), None)
     if scales is not None:
         _check_scales(session, source, scales)
         notes = (Text("int8 with scales: groups of {n}; decoded when read", n=header.group),)

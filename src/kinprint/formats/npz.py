@@ -14,6 +14,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
@@ -24,9 +25,8 @@ from kinprint.formats import zip_directory
 from kinprint.formats.checks import MAX_SIDES, damaged, too_large
 from kinprint.formats.dtypes import Array, decode, item_bytes
 from kinprint.formats.format import FIRST_READ, Shard
-from kinprint.formats.plan import TensorSlice, whole
 from kinprint.formats.tensors import Streamed, TensorInfo
-from kinprint.formats.zip_directory import DEFLATED, STORED, Placed, Reader, ZipMember
+from kinprint.formats.zip_directory import DEFLATED, STORED, Reader, ZipMember
 from kinprint.refs import ByteRange, join_runs
 from kinprint.sources.base import Folder, Source
 from kinprint.sources.session import Session
@@ -118,43 +118,19 @@ def _dtype(text: str, where: str) -> str:
     raise UnsupportedDtype(f"{where} holds {what}; supported: {', '.join(_DTYPES)}", hint="store it as one of these")
 
 
-@dataclass(frozen=True, slots=True)
-class _Inflated(Streamed):
-    """The elements of a compressed array, along one axis. Reading one inflates all before it, and keeps none of them."""
-
-    packed: TensorInfo  # the compressed bytes
-    member: ZipMember
-    skip: int  # bytes of the array's header
-    dtype: str
-    label: str
-
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:  # noqa: ARG002 - whatever is wanted, all is needed
-        return (whole(self.packed),)
-
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        intake = self.begin([(start, stop)])
-        intake.feed(np.ascontiguousarray(parts[0]).data)
-        return intake.finish()[0]
-
-    def begin(self, intervals: Sequence[tuple[int, int]]) -> _Inflating:
-        return _Inflating(self, intervals)
-
-    def wrong(self, what: str) -> FormatError:
-        name, size = self.member.name[:200], self.member.size
-        return damaged(f"{self.label}: member {name!r} inflates to {what}; expected {size} bytes")
-
-
 class _Inflating:
-    """The inflating of one array, which keeps only the intervals that are wanted."""
+    """The inflating of one array, of whose header `skip` bytes come first; only the intervals that are wanted are kept."""
 
-    def __init__(self, array: _Inflated, intervals: Sequence[tuple[int, int]]) -> None:
-        self._array, self._intervals = array, intervals
-        self._item = item_bytes(array.dtype, tensor=array.packed.name)
+    def __init__(
+        self, member: ZipMember, skip: int, dtype: str, label: str, intervals: Sequence[tuple[int, int]]
+    ) -> None:
+        self._member, self._skip, self._dtype, self._label = member, skip, dtype, label
+        self._intervals, self._item = intervals, item_bytes(dtype, tensor=_name(member))
         runs = join_runs(sorted((start, stop) for start, stop in intervals if start < stop))
         self._starts, self._stops = [start for start, _ in runs], [stop for _, stop in runs]
         self._places = list(accumulate((stop - start for start, stop in runs), initial=0))
         self._out = np.empty(self._places[-1] * self._item, dtype=np.uint8)
-        self._end = array.skip + self._stops[-1] * self._item if self._stops else 0
+        self._end = skip + self._stops[-1] * self._item if self._stops else 0
         self._at = self._checksum = 0
         self._engine = zlib.decompressobj(-zlib.MAX_WBITS)
 
@@ -165,10 +141,10 @@ class _Inflating:
                 self._keep(np.frombuffer(piece, dtype=np.uint8))
                 self._at += len(piece)
         except zlib.error as error:
-            raise self._array.wrong("nothing, being damaged") from error
+            raise self._wrong("nothing, being damaged") from error
 
     def _keep(self, piece: npt.NDArray[np.uint8]) -> None:
-        skip, item = self._array.skip, self._item
+        skip, item = self._skip, self._item
         first = bisect_right(self._stops, (self._at - skip) // item)
         for number in range(max(first, 0), len(self._starts)):
             start, stop = skip + self._starts[number] * item, skip + self._stops[number] * item
@@ -179,18 +155,21 @@ class _Inflating:
             self._out[target + low : target + high] = piece[low - self._at : high - self._at]
 
     def finish(self) -> list[Array]:
-        member = self._array.member
         if self._at < self._end:
-            raise self._array.wrong(f"{self._at} bytes")
-        if self._end == member.size and self._checksum != member.crc:
-            raise self._array.wrong("something else than what its checksum says")
-        values = decode(self._out.data, self._array.dtype, tensor=self._array.packed.name)
+            raise self._wrong(f"{self._at} bytes")
+        if self._end == self._member.size and self._checksum != self._member.crc:
+            raise self._wrong("something else than what its checksum says")
+        values = decode(self._out.data, self._dtype, tensor=_name(self._member))
         found = []
         for start, stop in self._intervals:
             number = max(bisect_right(self._starts, start) - 1, 0)
             first = self._places[number] + start - self._starts[number] if start < stop else 0
             found.append(values[first : first + stop - start])
         return found
+
+    def _wrong(self, what: str) -> FormatError:
+        name, size = self._member.name[:200], self._member.size
+        return damaged(f"{self._label}: member {name!r} inflates to {what}; expected {size} bytes")
 
 
 def _inflate(engine: zlib._Decompress, packed: memoryview, stop: int) -> Iterator[bytes]:
@@ -271,18 +250,18 @@ def _row(member: ZipMember, header: ArrayHeader, start: int, number: int, label:
     flat = TensorInfo(name, dtype, (count,), number, first, last)
     if not member.is_stored:
         packed = TensorInfo(name, "U8", (member.stored,), number, start, last)
-        inflated = _Inflated(packed, member, header.length, dtype, label)
+        inflated = Streamed(packed, partial(_Inflating, member, header.length, dtype, label))
         flat = flat._replace(start=0, end=member.stored, made=inflated)
     elif zip_directory.is_contiguous(shape, strides):
         return flat._replace(shape=shape)
-    return zip_directory.placed_tensor(Placed(flat, shape, strides, None, member, label))
+    return zip_directory.placed_tensor(flat, shape, strides, None, member, label)
 
 
 def load(session: Session, _folder: Folder, source: Source, number: int, guess: int) -> Shard:
     """Read an archive's directory and the header of each array."""
     reader = Reader(session, source)
     label = reader.label
-    members = zip_directory.read_directory(reader, min(guess, FIRST_READ)).members
+    members = zip_directory.read_directory(reader, min(guess, FIRST_READ))
     arrays = [member for name, member in members.items() if name.endswith(".npy")]
     if not arrays or len(arrays) > MAX_ARRAYS:
         said = f"{label}: the archive has {len(arrays)} arrays; expected 1 to {MAX_ARRAYS}"

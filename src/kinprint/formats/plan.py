@@ -117,9 +117,8 @@ class PlanNode:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Ranges to read, by file, and how to cut ``leaves`` out of them: the stored slices that ``slices`` are made of."""
+    """Ranges to read, by file, and how to cut ``leaves`` out of them: the stored slices that those asked for are made of."""
 
-    slices: tuple[TensorSlice, ...]
     leaves: tuple[TensorSlice, ...]
     nodes: tuple[PlanNode, ...]
     files: tuple[int, ...]
@@ -150,7 +149,7 @@ def plan_reads(
                 files.append(file)
                 ranges.append(ByteRange(cut, min(end, cut + max_range_bytes)))
     pieces = _cut(leaves, files, ranges)
-    return ReadPlan(tuple(slices), tuple(leaves), nodes, tuple(files), tuple(ranges), pieces)
+    return ReadPlan(tuple(leaves), nodes, tuple(files), tuple(ranges), pieces)
 
 
 def _expand(item: TensorSlice, leaves: list[TensorSlice], shared: dict[object, int], *, part: bool = False) -> PlanNode:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -38,14 +38,12 @@ class Intake(Protocol):
         """Return the rows of each interval, in the order asked for; raise if bytes are missing or wrong."""
 
 
-class Streamed(Made):
-    """A maker that has to decode all of its one part, ``packed``, from the beginning: a plan does it once for all rows."""
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A tensor that has to be decoded from one stored one, ``packed``, from its beginning: a plan does it once for all rows."""
 
     packed: TensorInfo
-
-    @abstractmethod
-    def begin(self, intervals: Sequence[tuple[int, int]]) -> Intake:
-        """Start to decode these rows."""
+    begin: Callable[[Sequence[tuple[int, int]]], Intake]  # starts to decode these rows
 
 
 class TensorInfo(NamedTuple):
@@ -58,7 +56,7 @@ class TensorInfo(NamedTuple):
     file: int  # position in the checkpoint's list of files
     start: int
     end: int
-    made: Made | None = None
+    made: Made | Streamed | None = None
 
     @property
     def nbytes(self) -> int:

@@ -4,13 +4,11 @@ Rotary embedding turns pairs of a head's rows. Meta's own checkpoints, llama2.c 
 architectures store the two rows of a pair as neighbours; Hugging Face stores the first rows of all pairs, then the second.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from kinprint.formats.dtypes import Array, block_of
 from kinprint.formats.plan import TensorSlice, rows
+from kinprint.formats.row_maker import RowMaker, made_of
 from kinprint.formats.tensors import TensorInfo
 
 MAX_ROWS_IN_ORDER = 1 << 20  # of q, in all heads: the largest models have 2**15, and each row costs an index
@@ -23,57 +21,37 @@ def one_of(stack: TensorInfo, index: int) -> TensorInfo:
     if stack.made is None and size % block_of(stack.dtype, tensor=stack.name)[0] == 0:
         span = stack.span(index * size, (index + 1) * size)
         return TensorInfo(name, stack.dtype, shape, stack.file, span.start, span.end)
-    return TensorInfo(name, stack.dtype, shape, stack.file, 0, stack.nbytes // stack.shape[0], _OneOf(stack, index))
+    # else the stack is itself made of other tensors, or its blocks run across its matrices
+    first, width = index * size, size // max(1, shape[0])
 
+    def select(stored: TensorInfo, start: int, stop: int) -> TensorSlice:
+        return TensorSlice(stored, ((first + start * width, first + stop * width),), (stop - start, *shape[1:]))
 
-@dataclass(frozen=True, slots=True)
-class _OneOf:
-    """A matrix of a stack that is itself made of other tensors, or whose blocks run across its matrices."""
-
-    stack: TensorInfo
-    index: int
-
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        count, *rest = self.stack.shape[1:]
-        width = self.stack.width // max(1, count)
-        first = self.index * self.stack.width
-        return [TensorSlice(self.stack, ((first + start * width, first + stop * width),), (stop - start, *rest))]
-
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:  # noqa: ARG002 - the part is the answer
-        return parts[0]
+    made = RowMaker(None, shape, (stack,), (select,), lambda _start, _stop, values: values)
+    return TensorInfo(name, stack.dtype, shape, stack.file, 0, stack.nbytes // stack.shape[0], made)
 
 
 def in_hugging_face_order(stored: TensorInfo, heads: int) -> TensorInfo:
-    """Return q or k with its rows in the order of Hugging Face."""
-    return stored._replace(start=0, end=stored.nbytes, made=ReorderedRotaryRows(stored, stored.shape[0] // heads))
+    """Return q or k with its rows in the order of Hugging Face: the first rows of all pairs of a head, then the second."""
+    size = stored.shape[0] // heads
 
+    def places(start: int, stop: int) -> Array:
+        """Return where rows are stored."""
+        head, within = np.divmod(np.arange(start, stop), size)
+        second, pair = np.divmod(within, size // 2)
+        stored_rows: Array = head * size + 2 * pair + second
+        return stored_rows
 
-@dataclass(frozen=True, slots=True)
-class ReorderedRotaryRows:
-    """Rows of q or k: the first rows of all pairs of a head, then the second."""
-
-    stored: TensorInfo  # the tensor in the file, in which the two rows of a pair are neighbours
-    head_dim: int  # rows of a head
-
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Return the stored rows that rows `start` to `stop` are."""
-        wanted = np.sort(self._stored_rows(start, stop))
-        if not wanted.size:
-            return [rows(self.stored, [(0, 0)])]
+    def select(tensor: TensorInfo, start: int, stop: int) -> TensorSlice:
+        wanted = np.sort(places(start, stop))
         breaks = np.flatnonzero(np.diff(wanted) != 1)
         firsts = wanted[np.concatenate(([0], breaks + 1))].tolist()
         lasts = wanted[np.concatenate((breaks, [wanted.size - 1]))].tolist()
-        return [rows(self.stored, [(first, last + 1) for first, last in zip(firsts, lasts, strict=True)])]
+        return rows(tensor, [(first, last + 1) for first, last in zip(firsts, lasts, strict=True)])
 
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Put the stored rows in order."""
-        (values,) = parts
+    def decode(start: int, stop: int, values: Array) -> Array:
         built = np.empty_like(values)
-        built[np.argsort(self._stored_rows(start, stop))] = values
+        built[np.argsort(places(start, stop))] = values
         return built
 
-    def _stored_rows(self, start: int, stop: int) -> Array:
-        head, within = np.divmod(np.arange(start, stop), self.head_dim)
-        second, pair = np.divmod(within, self.head_dim // 2)
-        stored: Array = head * self.head_dim + 2 * pair + second
-        return stored
+    return made_of(stored.name, stored.dtype, None, stored.shape, decode, (stored, select))

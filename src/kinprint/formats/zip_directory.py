@@ -4,14 +4,14 @@ Only what writers of weights do is understood, and anything a second reader coul
 gaps, members that overlap or share a name. Otherwise one file could show kinprint one model and its users another.
 
 Only a member's own header says how long it is itself. Reading those of 300 members of a remote file would take 300 requests, so
-the length is predicted (members follow each other), and checked together with the bytes taken from the member (`Placed`).
+the length is predicted (members follow each other), and checked together with the bytes taken from the member (`placed_tensor`).
 
 Reference: PKWARE, .ZIP File Format Specification (APPNOTE.TXT) 6.3.10, sections 4.3 and 4.5.3.
 """
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,7 +20,8 @@ import numpy as np
 from kinprint.errors import FormatError
 from kinprint.formats.checks import DAMAGED, damaged
 from kinprint.formats.dtypes import Array, item_bytes
-from kinprint.formats.plan import MAX_GAP_BYTES, TensorSlice, whole
+from kinprint.formats.plan import MAX_GAP_BYTES, TensorSlice
+from kinprint.formats.row_maker import RowMaker, entire
 from kinprint.formats.tensors import TensorInfo
 from kinprint.refs import ByteRange, join_runs
 from kinprint.sources.base import Source
@@ -101,14 +102,6 @@ class ZipMember:
         return start
 
 
-@dataclass(frozen=True, slots=True)
-class Directory:
-    """An archive's members by name, in the directory's order, and where the directory begins."""
-
-    members: Mapping[str, ZipMember]
-    start: int
-
-
 HELD = 64  # ranges kept while a directory is read
 
 
@@ -141,7 +134,7 @@ class Reader:
         for span in sorted(spans, key=lambda item: item.start):
             while at < len(fresh) and fresh[at][0].end < span.end:
                 at += 1
-            inside = at < len(fresh) and fresh[at][0].covers(span)
+            inside = at < len(fresh) and fresh[at][0].start <= span.start
             begin = span.start - fresh[at][0].start if inside else 0
             pieces[span] = fresh[at][1][begin : begin + len(span)] if inside else self.read(span.start, span.end)
         return [pieces[span] for span in spans]
@@ -184,8 +177,8 @@ def contents(reader: Reader, members: Sequence[ZipMember], *, cap: int) -> list[
     return found
 
 
-def read_directory(reader: Reader, guess: int) -> Directory:
-    """Read an archive's directory, mostly by one read of `guess` bytes from the end."""
+def read_directory(reader: Reader, guess: int) -> dict[str, ZipMember]:
+    """Return an archive's members by name, in the directory's order, mostly by one read of `guess` bytes from the end."""
     size, label = reader.size, reader.label
     if size < _END.size:
         raise damaged(f"{label}: {size} bytes, too short to be a zip archive")
@@ -208,7 +201,7 @@ def read_directory(reader: Reader, guess: int) -> Directory:
             f"{label}: the directory claims {count} members in {length} bytes; expected at most {_MAX_MEMBERS} in "
             f"{DIRECTORY_CAP}, and {_ENTRY.size} bytes or more for each"
         )
-    return Directory(_entries(reader.read(start, end), count, start, label), start)
+    return _entries(reader.read(start, end), count, start, label)
 
 
 def _with_end64(reader: Reader, end: int, plain: tuple[int, int, int]) -> tuple[int, int, int, int]:
@@ -333,60 +326,53 @@ def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return all(side == 1 or own == other for side, own, other in zip(shape, strides, natural, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A tensor in a member: rows of ``flat`` elements, possibly strided, once the member's own header has been checked."""
+def placed_tensor(
+    flat: TensorInfo,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    header: TensorInfo | None,
+    member: ZipMember,
+    label: str,
+) -> TensorInfo:
+    """Describe a tensor in a member of the file `label`, whose rows are made once the member's own header has been checked.
 
-    flat: TensorInfo  # the elements from the tensor's first to its last, as one axis
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]  # in elements, not negative
-    header: TensorInfo | None  # bytes before the member's content, read with every slice; None if checked before
-    member: ZipMember
-    label: str  # the file, for messages
+    `flat` are the elements from the tensor's first to its last, as one axis, and `strides` count them, none negative. `header` are
+    the bytes before the member's content, read with every slice; None if they were checked before.
+    """
+    contiguous = is_contiguous(shape, strides)
 
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Select the elements that rows `start` to `stop` lie among, and the header that tells where the content begins."""
-        data = self._elements(start, stop)
-        return (data,) if self.header is None else (data, whole(self.header))
-
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Check the header; return the rows."""
-        if self.header is not None:
-            told = self.member.start_told_by(memoryview(parts[1].tobytes()), self.label)
-            if told != self.header.end:
-                raise FormatError(
-                    f"{self.label}: the header of {self.member.name[:200]!r} puts its content at byte {told}; "
-                    f"expected {self.header.end} from where the next member begins",
-                    hint=_TRUST,
-                )
-        values, shape = parts[0], (stop - start, *self.shape[1:])
+    def decode(start: int, stop: int, values: Array, head: Array | None) -> Array:
+        told = member.start_told_by(memoryview(head.tobytes()), label) if head is not None else None
+        if header is not None and told != header.end:
+            raise FormatError(
+                f"{label}: the header of {member.name[:200]!r} puts its content at byte {told}; "
+                f"expected {header.end} from where the next member begins",
+                hint=_TRUST,
+            )
+        form = (stop - start, *shape[1:])
         if values.ndim > 1:
             return np.ascontiguousarray(values.T)
-        if is_contiguous(self.shape, self.strides) or 0 in shape:
-            return values.reshape(shape)
-        strides = tuple(stride * values.itemsize for stride in self.strides)
-        return np.ascontiguousarray(np.lib.stride_tricks.as_strided(values, shape, strides, writeable=False))
+        if contiguous or 0 in form:
+            return values.reshape(form)
+        steps = tuple(stride * values.itemsize for stride in strides)
+        return np.ascontiguousarray(np.lib.stride_tricks.as_strided(values, form, steps, writeable=False))
 
-    def _elements(self, start: int, stop: int) -> TensorSlice:
-        width, rows = math.prod(self.shape[1:]), stop - start
-        if is_contiguous(self.shape, self.strides) or not rows * width:
-            return TensorSlice(self.flat, ((start * width, stop * width),), (rows * width,))
-        item = item_bytes(self.flat.dtype, tensor=self.flat.name)
-        transposed = len(self.shape) == 2 and self.strides[0] == 1
-        if transposed and self.flat.elements * item > WHOLE_BYTES:
-            pitch, columns = self.strides[1], self.shape[1]
+    def select(flat: TensorInfo, start: int, stop: int) -> TensorSlice:
+        """Select the elements that rows `start` to `stop` lie among."""
+        width, rows = math.prod(shape[1:]), stop - start
+        if contiguous or not rows * width:
+            return TensorSlice(flat, ((start * width, stop * width),), (rows * width,))
+        if len(shape) == 2 and strides[0] == 1 and flat.elements * item > WHOLE_BYTES:
+            pitch, columns = strides[1], shape[1]
             # A large transposed matrix: its columns' pieces, one by one; what is streamed need not be kept between them.
-            if (pitch - rows) * item > MAX_GAP_BYTES or self.flat.made is not None:
+            if (pitch - rows) * item > MAX_GAP_BYTES or flat.made is not None:
                 runs = tuple((pitch * column + start, pitch * column + stop) for column in range(columns))
-                return TensorSlice(self.flat, runs, (columns, rows))
-        first = start * self.strides[0]
-        end = first + extent((rows, *self.shape[1:]), self.strides)
-        return TensorSlice(self.flat, ((first, end),), (end - first,))
+                return TensorSlice(flat, runs, (columns, rows))
+        first = start * strides[0]
+        end = first + extent((rows, *shape[1:]), strides)
+        return TensorSlice(flat, ((first, end),), (end - first,))
 
-
-def placed_tensor(maker: Placed) -> TensorInfo:
-    """Describe the tensor that a `Placed` makes."""
-    flat = maker.flat
-    own = math.prod(maker.shape) * item_bytes(flat.dtype, tensor=flat.name)
-    stored = own if flat.made is None else flat.nbytes
-    return TensorInfo(flat.name, flat.dtype, maker.shape, flat.file, 0, stored, maker)
+    item = item_bytes(flat.dtype, tensor=flat.name)
+    stored = math.prod(shape) * item if flat.made is None else flat.nbytes
+    made = RowMaker(None, shape, (flat, header), (select, entire), decode)
+    return TensorInfo(flat.name, flat.dtype, shape, flat.file, 0, stored, made)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,9 +15,9 @@ from kinprint.arch.roles import role_named
 from kinprint.errors import BadSelection
 from kinprint.formats.checkpoint import Checkpoint, open_checkpoint
 from kinprint.formats.factors import factor_pairs, multiplied
-from kinprint.formats.plan import Run
+from kinprint.formats.plan import Run, plan_reads
 from kinprint.model.cards import Card, card_text, parse_card
-from kinprint.model.reader import ModelPlan, Sample, Want, plan_wants, read_together, want_slices
+from kinprint.model.reader import ModelPlan, RoleSlice, Sample, Want, read_together, want_slices
 from kinprint.model.tokens import TOKENIZER_FILE, vocabulary
 from kinprint.refs import path_text
 from kinprint.results.measurements import Skipped
@@ -36,7 +37,7 @@ class RolePresence:
 
 
 @dataclass(frozen=True)
-class Model:
+class Model(AbstractContextManager["Model"]):
     """A checkpoint with roles. As a context manager it closes the session that `kinprint.open` made for it.
 
     Examples
@@ -98,12 +99,16 @@ class Model:
 
     def cost(self, want: Want) -> int:
         """Return the bytes that a want takes by itself. Pure."""
-        return sum(item.stored.nbytes for item in want_slices(self.checkpoint, self.part(*want.key), want))
+        return sum(item.stored.nbytes for item in self._slices(want))
+
+    def _slices(self, want: Want) -> tuple[RoleSlice, ...]:
+        return tuple(want_slices(self.checkpoint, self.part(*want.key), want))
 
     def plan(self, wants: Sequence[Want], *, max_gap_bytes: int = 0) -> ModelPlan:
         """Plan to read what is wanted, as byte ranges merged across gaps of up to `max_gap_bytes`. Pure."""
-        parts = [self.part(*want.key) for want in wants]
-        return plan_wants(self.checkpoint, parts, wants, max_gap_bytes=max_gap_bytes)
+        slices = tuple(map(self._slices, wants))
+        stored = [item.stored for group in slices for item in group]
+        return ModelPlan(self.checkpoint, tuple(wants), slices, plan_reads(stored, max_gap_bytes=max_gap_bytes))
 
     def read(self, wants: Sequence[Want], *, max_gap_bytes: int = 0) -> list[Sample]:
         """Read what is wanted, in the order given."""
@@ -140,9 +145,6 @@ class Model:
         """Close the session, if `kinprint.open` made it for this model."""
         if self.owns_session:
             self.checkpoint.session.close()
-
-    def __enter__(self) -> Model:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

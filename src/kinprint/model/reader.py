@@ -15,7 +15,7 @@ from kinprint._util.numeric import FloatArray, largest_magnitude
 from kinprint.arch import Role, RoleTensor, TensorKey
 from kinprint.formats.checkpoint import Checkpoint, execute_together
 from kinprint.formats.dtypes import Array
-from kinprint.formats.plan import ReadPlan, Run, TensorSlice, plan_reads, rows, whole
+from kinprint.formats.plan import ReadPlan, Run, TensorSlice, rows, whole
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class _RoleSlice:
+class RoleSlice:
     """One run of a want: the stored bytes to read, and the steps that give them the logical orientation."""
 
     part: RoleTensor
@@ -117,7 +117,7 @@ class ModelPlan:
 
     checkpoint: Checkpoint
     wants: tuple[Want, ...]
-    slices: tuple[tuple[_RoleSlice, ...], ...]  # of each want, one for each run of its rows
+    slices: tuple[tuple[RoleSlice, ...], ...]  # of each want, one for each run of its rows
     reads: ReadPlan
 
     @property
@@ -136,39 +136,30 @@ class ModelPlan:
             yield Sample(stored, slices[0].stored.tensor.dtype, part.shape, part.offset, run, want.columns)
 
 
-def plan_wants(
-    checkpoint: Checkpoint, parts: Sequence[RoleTensor], wants: Sequence[Want], *, max_gap_bytes: int = 0
-) -> ModelPlan:
-    """Plan to read wants of a checkpoint, of which `parts` say where each tensor is stored."""
-    slices = tuple(tuple(want_slices(checkpoint, part, want)) for part, want in zip(parts, wants, strict=True))
-    stored = [item.stored for group in slices for item in group]
-    return ModelPlan(checkpoint, tuple(wants), slices, plan_reads(stored, max_gap_bytes=max_gap_bytes))
-
-
 def read_together(plans: Sequence[ModelPlan]) -> list[list[Sample]]:
     """Read the plans of several models of one session: one wait for all of them. Returns the samples of each plan."""
     arrays = execute_together([(plan.checkpoint, plan.reads) for plan in plans])
     return [list(plan.samples(found)) for plan, found in zip(plans, arrays, strict=True)]
 
 
-def want_slices(checkpoint: Checkpoint, part: RoleTensor, want: Want) -> Iterator[_RoleSlice]:
+def want_slices(checkpoint: Checkpoint, part: RoleTensor, want: Want) -> Iterator[RoleSlice]:
     """Yield a slice for each run of a want."""
     # Fused tensors are row intervals of the stored one. Transposed storage (GPT-2's Conv1D, the experts of Llama 4) keeps a
     # logical row in a stored column, so the whole matrix is read.
     tensor = checkpoint.tensors[part.name]
     if want.elements is not None:
         count = sum(stop - start for start, stop in want.elements)
-        yield _RoleSlice(part, TensorSlice(tensor, want.elements, (count,)), flat=True)
+        yield RoleSlice(part, TensorSlice(tensor, want.elements, (count,)), flat=True)
         return
     for run in want.runs:
         if part.transposed:
-            yield _RoleSlice(part, whole(tensor), run, want.columns)
+            yield RoleSlice(part, whole(tensor), run, want.columns)
         elif run is None and part.rows is None:
-            yield _RoleSlice(part, whole(tensor), None, want.columns)
+            yield RoleSlice(part, whole(tensor), None, want.columns)
         else:
             intervals = part.rows or ((0, tensor.shape[0]),)
             stored = rows(tensor, intervals if run is None else take_rows(intervals, run))
-            yield _RoleSlice(part, stored, None, want.columns)
+            yield RoleSlice(part, stored, None, want.columns)
 
 
 def take_rows(intervals: Sequence[Run], wanted: Run) -> list[Run]:

@@ -1,7 +1,7 @@
 """Compare the tokenizers of two models, from tokenizer.json: context for a reader, never evidence of derivation."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kinprint.errors import AccessDenied, BudgetExceeded, FileTooLarge, FormatError, NotFound, OfflineError
 from kinprint.model.model import Model
@@ -102,7 +102,10 @@ def compare_vocabularies(a: Mapping[str, object], b: Mapping[str, object]) -> To
         return TokenizerDifference(NOT_COMPARABLE, Text("the tokenizer of model {side} lists no vocabulary", side=side))
     common = vocab_a.keys() & vocab_b.keys()
     merges_a, merges_b = _merges(a), _merges(b)
-    result = TokenizerDifference(
+    merges = {}
+    if merges_a is not None and merges_b is not None:
+        merges = {"merges_a": len(merges_a), "merges_b": len(merges_b), "merges_common": len(merges_a & merges_b)}
+    return TokenizerDifference(
         OK,
         None,
         identical_files=a == b,
@@ -113,10 +116,8 @@ def compare_vocabularies(a: Mapping[str, object], b: Mapping[str, object]) -> To
         tokens_common=len(common),
         jaccard=len(common) / (len(vocab_a) + len(vocab_b) - len(common)),
         same_id=sum(vocab_a[token] == vocab_b[token] for token in common),
+        **merges,
     )
-    if merges_a is None or merges_b is None:
-        return result
-    return replace(result, merges_a=len(merges_a), merges_b=len(merges_b), merges_common=len(merges_a & merges_b))
 
 
 def _merges(tokenizer: Mapping[str, object]) -> set[str] | None:

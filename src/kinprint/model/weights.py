@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
-from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint._util.numeric import FloatArray
 from kinprint.arch import Naming, Role, RoleTensor
 from kinprint.arch.configs import first_count, flattened, kv_heads_of
 from kinprint.arch.roles import GATES_AND_UPS
@@ -42,6 +40,9 @@ class Weights(ABC):
         self.label = label
         self.naming = naming
         self.config = flattened(config)
+        # numbers of heads, where the config tells: of queries, and of keys and values
+        self.heads = first_count(self.config, ("num_attention_heads", "n_head", "n_heads"), 4096)
+        self.kv_heads = kv_heads_of(self.config)
         self.layers = naming.layers
         self.experts = naming.experts
         self.hidden = hidden or 0  # width of the residual stream
@@ -55,16 +56,6 @@ class Weights(ABC):
         self.state: Mapping[str, Matrix] | None = None
         self.tokenizer: Mapping[str, object] | None = None
         self._parts = {part.key: part for part in naming.tensors}
-
-    @cached_property
-    def kv_heads(self) -> int | None:
-        """Number of key/value heads, where the config tells."""
-        return kv_heads_of(self.config)
-
-    @cached_property
-    def heads(self) -> int | None:
-        """Number of query heads, where the config tells."""
-        return first_count(self.config, ("num_attention_heads", "n_head", "n_heads"), 4096)
 
     def has(self, role: Role, layer: int | None = None, expert: int | None = None) -> bool:
         """Whether the model has this tensor."""
@@ -105,10 +96,6 @@ class Weights(ABC):
             name = part.name
             raise DegenerateInput("{model}: {tensor} holds values that are not finite", model=self.label, tensor=name)
         return values
-
-    def norm(self, role: Role, layer: int | None = None) -> FloatArray:
-        """Return a norm's scale in float64."""
-        return self.matrix(role, layer).astype(np.float64)
 
     def folded(
         self, role: Role, layer: int | None = None, *, expert: int | None = None, rows: Run | None = None

@@ -52,45 +52,28 @@ class Form:
             raise NeedsExtra(self.option, extra=self.needs[1])
 
 
-def _reports(room: str, name: str) -> dict[str, str]:
-    """Return the functions of a form for two and for many models, where they stand by convention."""
-    module = f"kinprint.render.{room}.report"
-    return {"Report": f"{module}:report_{name}", "PairsReport": f"{module}:pairs_{name}"}
+def _form(name: str, suffixes: str, room: str, about: str, **more: Any) -> Form:
+    """Return a form of reports on two and on many models, and of `others`, whose functions stand where convention says."""
+    functions = {"Report": f"report_{name}", "PairsReport": f"pairs_{name}", **more.pop("others", {})}
+    makers = {kind: f"kinprint.render.{room}.report:{function}" for kind, function in functions.items()}
+    return Form(name, tuple(suffixes.split()), makers, about, **more)
 
 
-_NOTEBOOK = "kinprint.render.notebook.report"
-_OTHERS_IN_NOTEBOOKS = {"FamilyTree": f"{_NOTEBOOK}:tree_notebook", "Inspection": f"{_NOTEBOOK}:inspection_notebook"}
+_IN_NOTEBOOKS = {"FamilyTree": "tree_notebook", "Inspection": "inspection_notebook"}
 _TREE_SVG = {"FamilyTree": "kinprint.render.drawing.tree_svg:tree_svg"}
+_PARQUET, _BOM = ("pyarrow", "parquet"), ("cyclonedx", "bom")
 _FORMS = (
-    Form(
-        "html", (".html", ".htm"), _reports("page", "html"), "Write the report as one HTML file that needs no network."
+    _form("html", ".html .htm", "page", "Write the report as one HTML file that needs no network."),
+    _form("markdown", ".md .markdown", "markdown", "Write the report as Markdown."),
+    _form("csv", ".csv", "tables", "Write a CSV table (see --table).", tables=True),
+    _form("parquet", ".parquet", "tables", "Write a Parquet table (see --table).", tables=True, needs=_PARQUET),
+    _form(
+        "cyclonedx", ".cdx.json .bom.json", "bom", "Write a CycloneDX ML-BOM with pedigree and verdicts.", needs=_BOM
     ),
-    Form("markdown", (".md", ".markdown"), _reports("markdown", "markdown"), "Write the report as Markdown."),
-    Form("csv", (".csv",), _reports("tables", "csv"), "Write a CSV table (see --table).", tables=True),
-    Form(
-        "parquet",
-        (".parquet",),
-        _reports("tables", "parquet"),
-        "Write a Parquet table (see --table).",
-        needs=("pyarrow", "parquet"),
-        tables=True,
-    ),
-    Form(
-        "cyclonedx",
-        (".cdx.json", ".bom.json"),
-        _reports("bom", "cyclonedx"),
-        "Write a CycloneDX ML-BOM with pedigree and verdicts.",
-        needs=("cyclonedx", "bom"),
-    ),
-    Form(
-        "sarif",
-        (".sarif", ".sarif.json"),
-        _reports("sarif", "sarif"),
-        "Write findings for code-scanning tools (SARIF 2.1.0).",
-    ),
+    _form("sarif", ".sarif .sarif.json", "sarif", "Write findings for code-scanning tools (SARIF 2.1.0)."),
     Form("json", (".json",), dict.fromkeys(_RESULTS, _TO_JSON), "Write all data as JSON."),
     Form("svg", (".svg",), _TREE_SVG, "Write the drawing of the tree."),
-    Form("notebook", (), _reports("notebook", "notebook") | _OTHERS_IN_NOTEBOOKS, "What a notebook shows."),
+    _form("notebook", "", "notebook", "What a notebook shows.", others=_IN_NOTEBOOKS),
 )
 FORMS = {form.name: form for form in _FORMS}
 """All forms by name."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinprint._util.plain import printable
-from kinprint.errors import BadSelection, NeedsExtra
+from kinprint.errors import BadSelection, imported
 from kinprint.results.context import LayerGrid
 from kinprint.results.measurements import OK, Measurement, TensorComparison
 from kinprint.results.report import Report
@@ -36,9 +36,8 @@ class Plots:
             mine = [value for item, value in found if item.role == role]
             for value in mine:
                 _null_bar(axes, value, place)
-            axes.plot(
-                [value.value for value in mine], [place] * len(mine), "o", color=VALUE_COLOUR, markersize=4, zorder=3
-            )
+            values = [value.value for value in mine]
+            axes.plot(values, [place] * len(mine), "o", color=VALUE_COLOUR, markersize=4, zorder=3)
         axes.set_yticks(range(len(roles)), roles)
         axes.invert_yaxis()
         axes.set_xlabel(metric)
@@ -61,13 +60,12 @@ class Plots:
             panel.set_axis_off()
         for panel, role in zip(panels, wanted, strict=False):
             mine = sorted(
-                ((item, value) for item, value in found if item.role == role), key=lambda pair: pair[0].layer or 0
+                ((item.layer or 0, value) for item, value in found if item.role == role), key=lambda at: at[0]
             )
-            for item, value in mine:
-                _null_bar(panel, value, item.layer or 0, upright=True)
-            panel.plot(
-                [item.layer for item, _ in mine], [value.value for _, value in mine], "o-", color=VALUE_COLOUR, ms=4
-            )
+            for layer, value in mine:
+                _null_bar(panel, value, layer, upright=True)
+            values = [value.value for _, value in mine]
+            panel.plot([layer for layer, _ in mine], values, "o-", color=VALUE_COLOUR, ms=4)
             panel.set_title(role, fontsize=9)
             panel.xaxis.set_major_locator(importlib.import_module("matplotlib.ticker").MaxNLocator(integer=True))
         figure.supxlabel("layer", fontsize=10)
@@ -140,10 +138,7 @@ class Plots:
 
 
 def _figure(width: float, height: float) -> Any:
-    try:
-        made = importlib.import_module("matplotlib.figure")
-    except ImportError as error:
-        raise NeedsExtra("a figure", extra="plot") from error
+    made = imported("matplotlib.figure", "a figure", extra="plot")
     return made.Figure(figsize=(width, height), layout="constrained")
 
 
@@ -153,9 +148,8 @@ def _null_bar(axes: Any, value: Measurement, place: float, *, upright: bool = Fa
     if null is None or null.sd is None:
         return
     span, across = [null.mean - NULL_SD * null.sd, null.mean + NULL_SD * null.sd], [place, place]
-    axes.plot(
-        *((across, span) if upright else (span, across)), color=NULL_COLOUR, lw=6, solid_capstyle="butt", zorder=1
-    )
+    ends = (across, span) if upright else (span, across)
+    axes.plot(*ends, color=NULL_COLOUR, lw=6, solid_capstyle="butt", zorder=1)
 
 
 def _ticks(layers: tuple[int, ...]) -> tuple[list[int], list[int]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from kinprint.results.models import ModelSummary
 from kinprint.results.options import Options
 from kinprint.results.report import Report
-from kinprint.results.tree import PairsReport
+from kinprint.results.tree import PairsReport, TreeModel
 
 
 def command_of(report: Report) -> str:
@@ -24,11 +24,7 @@ def pairs_command(report: PairsReport) -> str:
     tree = report.tree.settings
     # reports of the first versions state no more than these three
     stated = report.settings or Options(budget_bytes=tree.budget_bytes, seed=tree.seed, deep=tree.deep)
-    models = [
-        model.reference if model.commit is None else pinned_reference(model.reference, model.commit)
-        for model in report.tree.models
-    ]
-    return compare_again(stated.arguments(many=True), models)
+    return compare_again(stated.arguments(many=True), list(map(pinned, report.tree.models)))
 
 
 def compare_again(options: Sequence[str], models: Sequence[str]) -> str:
@@ -37,9 +33,9 @@ def compare_again(options: Sequence[str], models: Sequence[str]) -> str:
     return shlex.join(["kinprint", "compare", *options, *dashes, *models])
 
 
-def pinned(model: ModelSummary) -> str:
-    """Return the reference of a model, with the commit that was read if it is of the hub."""
-    if model.kind != "hub" or model.commit is None:
+def pinned(model: ModelSummary | TreeModel) -> str:
+    """Return the reference of a model, with the commit that was read if it is of the hub; old reports do not tell the kind."""
+    if model.kind not in ("hub", "") or model.commit is None:
         return model.reference
     return pinned_reference(model.reference, model.commit)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 from kinprint._util.sizes import parse_size
@@ -76,10 +77,12 @@ class CommandOption:
         return None if value is None else str(value)
 
 
-def option(default: Any, name: str, written: str, about: str, *, later: bool = False, **more: Any) -> Any:
-    """Return a field of `Options`; `later` marks one that reports of the first versions lack."""
-    described = {"option": CommandOption(name, written, about, **more)}
-    return field(default=default, metadata=described | (LATER if later else {}))
+def option(default: Any, *about: Any, later: bool = False, **more: Any) -> Any:
+    """Return a field of `Options`, described as a `CommandOption`; `later` marks one that reports of the first versions lack."""
+    return field(default=default, metadata={"option": CommandOption(*about, **more)} | (LATER if later else {}))
+
+
+later = partial(option, later=True)
 
 
 def models(name: str, about: str, **more: Any) -> Any:
@@ -115,7 +118,7 @@ class Options:
         "budget",
         SIZE,
         "Read at most this much in all, headers and tokenizers included; none for no limit.",
-        metavar="SIZE",
+        "SIZE",
         least=0,
     )
     rows: int = option(32, "rows", NUMBER, "Rows read of each matrix, at most.", least=1)
@@ -130,41 +133,29 @@ class Options:
     related: tuple[str, ...] = models("related", "A model known to be related to A.", pair_only=True)
     parents: tuple[str, ...] = models("parent", "A further model B may be a merge of, beside A.", pair_only=True)
     deep: bool = option(False, "deep", SWITCH, "Look for reordered neurons and residual dimensions in any case.")
-    thorough: bool = option(
-        False, "thorough", SWITCH, "Read on to the budget where what was read settles class and kind.", later=True
+    thorough: bool = later(
+        False, "thorough", SWITCH, "Read on to the budget where what was read settles class and kind."
     )
-    methods: tuple[str, ...] = option(
+    methods: tuple[str, ...] = later(
         (),
         "method",
         NAMES,
         "Also run these fingerprint methods, comma-separated, or all (kinprint fingerprint --list). Local models are then read "
         "without a budget unless you give one.",
-        metavar="NAMES",
+        "NAMES",
         pair_only=True,
-        later=True,
     )
-    files: tuple[str, ...] = option(
-        (),
-        "file",
-        EACH,
-        "Read this weight file in models that have it, instead of choosing the best format.",
-        metavar="NAME",
-        later=True,
+    files: tuple[str, ...] = later(
+        (), "file", EACH, "Read this weight file in models that have it, instead of choosing the best format.", "NAME"
     )
     bases: tuple[str, ...] = models(
         "base",
         "The model that a LoRA adapter among those named belongs to, instead of the one it declares.",
         later=True,
     )
-    label_a: str | None = option(
-        None, "label-a", TEXT, "Name of the first model in reports.", metavar="NAME", pair_only=True, later=True
-    )
-    label_b: str | None = option(
-        None, "label-b", TEXT, "Name of the second model in reports.", metavar="NAME", pair_only=True, later=True
-    )
-    null: str | None = option(
-        None, "null", TEXT, "Empirical null made by kinprint calibrate.", metavar="FILE", pair_only=True, later=True
-    )
+    label_a: str | None = later(None, "label-a", TEXT, "Name of the first model in reports.", "NAME", pair_only=True)
+    label_b: str | None = later(None, "label-b", TEXT, "Name of the second model in reports.", "NAME", pair_only=True)
+    null: str | None = later(None, "null", TEXT, "Empirical null made by kinprint calibrate.", "FILE", pair_only=True)
 
     def __post_init__(self) -> None:
         for name, described in options_of(self):
@@ -228,13 +219,10 @@ class Options:
 
 
 def options_of(
-    options: Options | type[Options], names: Iterable[str] | None = None
-) -> Iterator[tuple[str, CommandOption]]:
-    """Yield the fields of options with how they are given on the command line; all, or those named."""
-    wanted = None if names is None else frozenset(names)
-    for item in fields(options):
-        if wanted is None or item.name in wanted:
-            yield item.name, item.metadata["option"]
+    options: Options | type[Options], names: Collection[str] | None = None
+) -> list[tuple[str, CommandOption]]:
+    """Return the fields of options with how they are given on the command line; all, or those named."""
+    return [(item.name, item.metadata["option"]) for item in fields(options) if names is None or item.name in names]
 
 
 def split_names(text: str | None) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from kinprint._util.strange_json import parse_json
 from kinprint.errors import SchemaError
-from kinprint.results.later import is_later
+from kinprint.results.later import MARK
 from kinprint.results.older_reports import upgrade
 from kinprint.text import Text, text_from_data
 
@@ -56,7 +56,7 @@ def _placed(kind: Any) -> Callable[[Any], Any]:
 @cache
 def _parts(kind: type) -> tuple[_Part, ...]:
     hints = typing.get_type_hints(kind)
-    named = [(field.name, is_later(field), hints[field.name]) for field in fields(kind)]
+    named = [(field.name, MARK in field.metadata, hints[field.name]) for field in fields(kind)]
     # what a user chooses may be any number, and the sources of a bundle are no layers
     places = _PLACES if not kind.__module__.startswith(_CHOSEN) else frozenset()
     # ``class_`` is written as ``class``

@@ -18,7 +18,7 @@ import orjson
 
 from kinprint.results import context, findings, tree
 from kinprint.results.inspection import Inspection
-from kinprint.results.later import is_later
+from kinprint.results.later import MARK
 from kinprint.results.measurements import NO_NULL, NOT_COMPARABLE, OK, Measurement, NullResult, TensorComparison
 from kinprint.results.models import ConfigDifference, TokenizerDifference
 from kinprint.results.plain_json import DATA, holds_text
@@ -61,7 +61,8 @@ _CLASSES: Mapping[tuple[type, str], tuple[str | int, ...]] = {
 }
 
 
-_VALUES = [{"type": ["string", "number", "null"]}, {"$ref": "#/$defs/Text"}]
+_TEXT_DATA = {"$ref": "#/$defs/Text"}
+_VALUES = [{"type": ["string", "number", "null"]}, _TEXT_DATA]
 _TEXT = {
     "description": "What a text was made of: its English template, and the values in the template's braces.",
     "type": "object",
@@ -159,17 +160,13 @@ def _object(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
         properties[key] = schema
         if holds_text(hints[item.name]):
             definitions.setdefault("Text", _TEXT)
-            properties[key + DATA] = _text_data(schema)
-        if not is_later(item):
+            # beside texts one for each, null where a text has no values
+            each = {"type": "array", "items": {"anyOf": [_TEXT_DATA, {"type": "null"}]}}
+            properties[key + DATA] = each if schema["type"] == "array" else _TEXT_DATA
+        if MARK not in item.metadata:
             required.append(key)
     made = {"description": told, "type": "object", "properties": properties, "required": required}
     return made | {"additionalProperties": False}
-
-
-def _text_data(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of the data beside a text, or beside texts: one for each, null where a text has no values."""
-    one = {"$ref": "#/$defs/Text"}
-    return {"type": "array", "items": {"anyOf": [one, {"type": "null"}]}} if schema["type"] == "array" else one
 
 
 def _restricted(schema: dict[str, Any], allowed: tuple[str | int, ...]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Sink(Protocol):
         """Whether taking the bytes is work that several cores may share; one core alone reads as fast as memory allows."""
 
     def room(self, at: int, length: int) -> memoryview:
-        """Return where to put `length` bytes, the first of which is the range's byte `at`."""
+        """Return where to put `length` bytes, the first of which is the sink's byte `at`."""
 
     def filled(self, at: int, room: memoryview) -> None:
         """Take the bytes that were put there. The room may be used again afterwards."""
@@ -84,7 +84,7 @@ class Buffer:
         """Do nothing: the bytes are where they stay."""
 
 
-Request = tuple["Source", ByteRange, Sink]
+Request = tuple["Source", ByteRange, Sink, int]  # and the byte of the sink that the range begins at
 
 
 def read_whole(source: Source, cap: int = SMALL_FILE_CAP) -> bytes:

@@ -5,7 +5,6 @@ and read here: its own way through pools, retries and e-mail headers takes more 
 interpreter lock makes all threads pay for it.
 """
 
-import io
 import re
 import socket
 import ssl
@@ -14,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from urllib3 import HTTPHeaderDict, HTTPResponse
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -285,27 +284,8 @@ def decoded(reply: Response) -> Response:
     """Return the reply such that a compressed body is read decompressed, as replies of urllib3 are already."""
     if not isinstance(reply, _Reply) or reply.headers.get("Content-Encoding", "identity").lower() == "identity":
         return reply
-    body = io.BufferedReader(_Body(reply))
+    body: Any = reply  # which reads as a file does, as far as urllib3's decoders ask
     return HTTPResponse(body=body, headers=reply.headers, status=reply.status, preload_content=False)
-
-
-class _Body(io.RawIOBase):
-    """The body of a reply, as the file that urllib3's decoders read."""
-
-    def __init__(self, reply: Response) -> None:
-        self._reply = reply
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        data = self._reply.read1(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def close(self) -> None:
-        self._reply.close()
-        super().close()
 
 
 class _Reply:
@@ -349,6 +329,13 @@ class _Reply:
             elif self._left == 0:
                 self._end()
         return data
+
+    read = read1
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can be read."""
+        return self._link is None
 
     def close(self) -> None:
         """Give the connection up."""

@@ -7,8 +7,8 @@ from urllib.parse import quote
 from kinprint._util.files import remember_read
 from kinprint._util.plain import printable
 from kinprint._util.strange_json import parse_json
-from kinprint.errors import BadReference, NotFound, OfflineError, TransferError
-from kinprint.refs import ByteRange, check_member_name, is_weights, shown
+from kinprint.errors import NotFound, OfflineError, TransferError
+from kinprint.refs import ByteRange, check_member_name, is_weights, leads_outside, shown
 from kinprint.sources.base import SMALL_FILE_CAP, Provenance, Source, not_here, read_whole
 from kinprint.sources.cache import RangeCache, cache_key
 from kinprint.sources.cached import CachedSource
@@ -135,19 +135,11 @@ class HubFolder:
     def _official(self, *parts: str, folder: bool = True) -> Path | None:
         """Return a path inside the official client's cache of this repository, if it exists."""
         root = self._client.settings.hub_cache
-        if root is None or not all(_is_safe(part) for part in parts):
+        if root is None or any(map(leads_outside, parts)):
             return None
         path = root.joinpath("models--" + self._repo.replace("/", "--"), *parts)
         return path if (path.is_dir() if folder else path.is_file()) else None
 
 
 def _safe_names(names: list[object]) -> frozenset[str]:
-    return frozenset(name for name in names if isinstance(name, str) and _is_safe(name))
-
-
-def _is_safe(name: str) -> bool:
-    try:
-        check_member_name(name, where="listing")
-    except BadReference:
-        return False
-    return True
+    return frozenset(name for name in names if isinstance(name, str) and not leads_outside(name))

@@ -5,7 +5,7 @@ import threading
 from functools import partial
 
 from kinprint.errors import SourceChanged, SourceError, TransferError
-from kinprint.refs import ByteRange, shown
+from kinprint.refs import ByteRange
 from kinprint.sources import http
 from kinprint.sources.http_connection import Response
 
@@ -213,6 +213,3 @@ class RemoteFile:
         if known != tag:
             said = f"{self.label}: the file changed while it was read ({which} {known[:70]!r}, then {tag[:70]!r})"
             raise SourceChanged(said, hint="run it again; nothing read so far has been mixed")
-
-    def __repr__(self) -> str:
-        return f"RemoteFile({shown(self._url)})"

@@ -31,14 +31,11 @@ class SharedFile:
 
     def read_into(self, at: int, buffer: memoryview) -> None:
         """Fill `buffer` from byte `at` on, or raise."""
-        done = 0
         with self._lock:
             self._file.seek(at)
-            while done < len(buffer):
-                got = self._file.readinto(buffer[done:])  # type: ignore[attr-defined]
-                if not got:
-                    raise SourceError(f"kept bytes end at {at + done}, expected {at + len(buffer)}")
-                done += got
+            got = self._file.readinto(buffer)  # type: ignore[attr-defined]  # buffered: all, unless the file ends
+        if got < len(buffer):
+            raise SourceError(f"kept bytes end at {at + got}, expected {at + len(buffer)}")
 
     def write(self, at: int, data: memoryview) -> None:
         """Put bytes at a place."""

@@ -208,14 +208,14 @@ class Session(AbstractContextManager["Session"]):
             self.require(source, span)
         self.admit(sum(len(span) for _, span in requests))
         sinks = [Buffer(self.memory.take(len(span)).data) for _, span in requests]
-        self.read_through([(source, span, sink) for (source, span), sink in zip(requests, sinks, strict=True)])
+        self.read_through([(*request, sink, 0) for request, sink in zip(requests, sinks, strict=True)])
         return [sink.memory for sink in sinks]
 
     def read_through(self, requests: Sequence[Request]) -> None:
         """Read ranges of any number of files together, each into its sink. The caller has them admitted."""
         # What has to be waited for is left to the session's threads. What is at hand is read in pieces that fit into a
         # processor's cache with what a sink makes of them, by the calling thread and, where that is work, one on each core.
-        for source, span, _ in requests:
+        for source, span, _, _ in requests:
             self.require(source, span)
         far = [request for request in requests if not request[0].at_hand]
         futures = [self._pool.submit(partial(_read_piece, *request, 0, len(request[1]))) for request in far]
@@ -229,9 +229,10 @@ class Session(AbstractContextManager["Session"]):
 
     def _work_off(self, requests: Sequence[Request]) -> None:
         pieces = []
-        for source, span, sink in requests:  # what only has to be copied is one piece
-            step = PIECE_BYTES if sink.works else max(1, len(span))
-            pieces += [(source, span, sink, at, min(len(span), at + step)) for at in range(0, len(span), step)]
+        for request in requests:  # what only has to be copied is one piece
+            length = len(request[1])
+            step = PIECE_BYTES if request[2].works else max(1, length)
+            pieces += [(*request, at, min(length, at + step)) for at in range(0, length, step)]
         work = iter(enumerate(pieces))  # each thread takes the next
         failures: list[tuple[int, KinprintError]] = []
 
@@ -243,7 +244,7 @@ class Session(AbstractContextManager["Session"]):
                     failures.append((number, error))
                     deque(work, maxlen=0)
 
-        shared = sum(len(span) for _, span, sink in requests if sink.works)
+        shared = sum(len(span) for _, span, sink, _ in requests if sink.works)
         # Two threads gain nothing on small reads, unless there are many and the disk can be asked for several at a time.
         threads = max(min(cores(), shared // _SHARE_BYTES), min(_DISK_READERS, len(requests) // 16))
         helpers = [self._pool.submit(worker) for _ in range(threads - 1)]
@@ -312,7 +313,7 @@ class Session(AbstractContextManager["Session"]):
         self.close()
 
 
-def _read_piece(source: Source, span: ByteRange, sink: Sink, at: int, end: int) -> None:
-    room = sink.room(at, end - at)
+def _read_piece(source: Source, span: ByteRange, sink: Sink, first: int, at: int, end: int) -> None:
+    room = sink.room(first + at, end - at)
     source.read_into(ByteRange(span.start + at, span.start + end), room)
-    sink.filled(at, room)
+    sink.filled(first + at, room)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from kinprint._util.sizes import parse_size
 from kinprint.errors import BadReference, BadSetting
-from kinprint.refs import quotable
+from kinprint.refs import is_address, quotable
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 _TRUE = {"1", "on", "yes", "true"}
@@ -72,16 +72,11 @@ class Settings:
 
 
 def _check_endpoint(endpoint: str) -> None:
-    try:
-        parts = urlsplit(endpoint)
-        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        fine = fine and not parts.query and not parts.fragment and "\\" not in parts.netloc
-    except ValueError:
-        fine = False
     if "@" in endpoint:  # where the user name ends is of no interest: the address is not quoted at all
         said = "HF_ENDPOINT holds a user name or password: expected http(s)://host[:port][/path] without any"
         raise BadSetting(said, hint="leave them out of HF_ENDPOINT, and set HF_TOKEN if the hub asks for one")
-    if not fine:
+    parts = urlsplit(endpoint) if is_address(endpoint) else None
+    if parts is None or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
         said = f"HF_ENDPOINT is {quotable(endpoint)[:200]!r}: expected an http(s) address, http(s)://host[:port][/path]"
         raise BadSetting(said, hint=f"correct HF_ENDPOINT, or unset it to use {DEFAULT_ENDPOINT}")
 

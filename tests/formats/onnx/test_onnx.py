@@ -22,7 +22,7 @@ RNG = np.random.default_rng(31)
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch):
-    monkeypatch.setitem(FORMATS._items, "ONNX", ONNX)
+    monkeypatch.setitem(FORMATS, "ONNX", ONNX)
 
 
 def model_of(tensors, nodes=(), **options):

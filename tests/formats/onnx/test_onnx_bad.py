@@ -23,7 +23,7 @@ MATMUL = b"\x0a\x02xy\x12\x01z\x22\x06MatMul"
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch):
-    monkeypatch.setitem(FORMATS._items, "ONNX", ONNX)
+    monkeypatch.setitem(FORMATS, "ONNX", ONNX)
 
 
 def varint(value):

@@ -70,7 +70,7 @@ W = make.rebuilt("Float", "0", 12, (3, 4))
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch):
-    monkeypatch.setitem(FORMATS._items, "PyTorch", PYTORCH)
+    monkeypatch.setitem(FORMATS, "PyTorch", PYTORCH)
 
 
 @pytest.fixture

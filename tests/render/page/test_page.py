@@ -17,10 +17,10 @@ import pytest
 from kinprint._util.numeric import median
 from kinprint._util.plain import ranges
 from kinprint.errors import BadSetting
-from kinprint.render.page import page_html
 from kinprint.render.page.both_languages import differences
+from kinprint.render.page.layer_maps import closeness, role_map
 from kinprint.render.page.markup import PageWords, middle_cut, powers
-from kinprint.render.page.role_map import closeness, role_map
+from kinprint.render.page.report import report_html
 from kinprint.render.texts.words import power_of_ten
 from kinprint.results.findings import CLASSES, ControlFinding
 from kinprint.results.measurements import NOT_COMPARABLE
@@ -84,7 +84,7 @@ def old() -> Report:
 
 @pytest.fixture(scope="module")
 def html(report: Report) -> bytes:
-    return page_html(report)
+    return report_html(report)
 
 
 def payload(raw: bytes) -> tuple[dict, bytes]:
@@ -100,8 +100,8 @@ def payload(raw: bytes) -> tuple[dict, bytes]:
 
 def test_same_report_same_bytes(report: Report, html: bytes) -> None:
     assert html.startswith(b"<!DOCTYPE html>")
-    assert page_html(report) == html
-    assert page_html(Report.from_json(report.to_json())) == html
+    assert report_html(report) == html
+    assert report_html(Report.from_json(report.to_json())) == html
 
 
 def test_the_policy_allows_the_two_inlined_texts_alone(html: bytes) -> None:
@@ -188,7 +188,7 @@ def test_the_verdict_and_the_tables_stand_in_plain_html(report: Report, html: by
 @pytest.mark.parametrize("class_", CLASSES)
 def test_every_class_of_verdict_has_its_words(report: Report, class_: str) -> None:
     assert report.verdict is not None
-    found = Page(page_html(replace(report, verdict=replace(report.verdict, class_=class_, kind=None))))
+    found = Page(report_html(replace(report, verdict=replace(report.verdict, class_=class_, kind=None))))
     voice = PageWords("en")
     assert voice.say(f"class.{class_}").capitalize() in found.text
     assert voice.say(f"claim.{class_}") in found.text
@@ -197,7 +197,7 @@ def test_every_class_of_verdict_has_its_words(report: Report, class_: str) -> No
 def test_a_failed_control_stands_before_the_verdict(report: Report) -> None:
     assert report.evidence is not None
     bad = ControlFinding("self", "identical", "failed", "no_evidence", -1.0, 0.5, Text("not as expected"))
-    raw = page_html(replace(report, evidence=replace(report.evidence, controls=(bad,)))).decode()
+    raw = report_html(replace(report, evidence=replace(report.evidence, controls=(bad,)))).decode()
     warning = PageWords("en").say("verdict.control_failed")
     assert 0 < raw.index(warning) < raw.index('id="verdict-title"')
 
@@ -233,7 +233,7 @@ def test_all_evidence_is_there_and_closed(html: bytes) -> None:
 
 def test_an_older_report_has_no_empty_part(old: Report) -> None:
     assert (old.grids, old.declared, old.reads) == ((), None, ())
-    assert not {"heatmap", "declared"} & {*parts(page_html(old))}
+    assert not {"heatmap", "declared"} & {*parts(report_html(old))}
 
 
 def test_nothing_comparable_still_renders_and_says_why(report: Report) -> None:
@@ -250,7 +250,7 @@ def test_nothing_comparable_still_renders_and_says_why(report: Report) -> None:
         declared=None,
         reads=(),
     )
-    raw = page_html(empty)
+    raw = report_html(empty)
     assert Page(raw).text.count("no role is in both models") >= 2
     assert parts(raw) == ["untested", "reading", "data"]
     assert b'id="picture"' not in raw
@@ -264,12 +264,12 @@ def test_evidence_without_a_single_p_value_still_renders(report: Report) -> None
     )
     bare = replace(report.evidence, tests=off, controls=(), components=(), edits=(), power=(), experts=(), merge=None)
     assert report.verdict is not None
-    raw = page_html(replace(report, evidence=bare, verdict=replace(report.verdict, log10_p=None, rules=())))
+    raw = report_html(replace(report, evidence=bare, verdict=replace(report.verdict, log10_p=None, rules=())))
     assert not {"tests", "controls"} & {*parts(raw)}
 
 
 def test_korean_page_says_so(report: Report) -> None:
-    raw = page_html(report, lang="ko")
+    raw = report_html(report, lang="ko")
     assert b'<html lang="ko"' in raw
     assert PageWords("ko").say("verdict.not_said") in raw.decode()
     assert payload(raw)[0]["lang"] == "ko"
@@ -279,7 +279,7 @@ def test_korean_page_says_so(report: Report) -> None:
 def test_one_file_can_show_both_languages(report: Report, old: Report, older: bool) -> None:
     """Texts and attributes of the English page, exchanged as the scripts do, make the Korean one."""
     shown = old if older else hostile_report(report)
-    english, korean = (page_html(shown, lang=lang) for lang in ("en", "ko"))
+    english, korean = (report_html(shown, lang=lang) for lang in ("en", "ko"))
     changes = payload(english)[0]["other"]
     made, wanted = _pieces(english), _pieces(korean)
     for place, text in changes["texts"]:
@@ -310,7 +310,7 @@ def test_pages_of_other_elements_are_not_exchanged() -> None:
 
 def test_an_unknown_language_is_refused(report: Report) -> None:
     with pytest.raises(BadSetting, match="xx"):
-        page_html(report, lang="xx")
+        report_html(report, lang="xx")
 
 
 # -- names of strangers ----------------------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ def test_an_unknown_language_is_refused(report: Report) -> None:
 
 @pytest.mark.parametrize("everything", [False, True])
 def test_hostile_names_make_no_element_and_no_attribute(report: Report, html: bytes, everything: bool) -> None:
-    clean, poisoned = Page(html), Page(page_html(hostile_report(report, everything=everything)))
+    clean, poisoned = Page(html), Page(report_html(hostile_report(report, everything=everything)))
     allowed = {tag for tag, _ in clean.elements}
     assert {tag for tag, _ in poisoned.elements} <= allowed | {"small"}
     for tag in ("script", "style", "a", "meta", "link", "img", "iframe"):
@@ -328,7 +328,7 @@ def test_hostile_names_make_no_element_and_no_attribute(report: Report, html: by
 
 
 def test_hostile_text_is_shown_as_text(report: Report) -> None:
-    raw = page_html(hostile_report(report)).decode()
+    raw = report_html(hostile_report(report)).decode()
     found = Page(raw.encode())
     assert "<script>alert(1)</script>" in found.text
     assert "{{7*7}}" in found.text

@@ -9,9 +9,9 @@ from kinprint.evidence.edit_kinds import _PLAIN, _REPLACED
 from kinprint.evidence.words import word
 from kinprint.render.content.answer import picture_of
 from kinprint.render.content.report import identity
-from kinprint.render.page import page_html
 from kinprint.render.page.first_screen import first_screen
 from kinprint.render.page.markup import PageWords
+from kinprint.render.page.report import report_html
 from kinprint.results.findings import ControlFinding, PowerFinding, Rule
 from kinprint.results.measurements import TensorComparison
 from kinprint.results.models import SYNTHETIC
@@ -59,7 +59,7 @@ def test_no_evidence_says_how_small_a_share_would_have_been_noticed(report: Repo
     assert found["light"] == "none"
     assert found["sentence"] == PageWords(lang).say("verdict.nothing_found")
     assert [text for text in found["reasons"] if "15%" in text and "95%" in text and "mlp_up" in text]
-    raw = page_html(_nothing(report), lang=lang).decode()
+    raw = report_html(_nothing(report), lang=lang).decode()
     assert "0.95" in raw[raw.index('id="controls"') :]  # the engine's own sentence stands beside the power of the tests
 
 
@@ -94,8 +94,8 @@ def _at_its_null(item: TensorComparison) -> TensorComparison:
 
 def test_synthetic_data_is_called_so_inside_the_picture(report: Report) -> None:
     said = PageWords("en").say("picture.synthetic")
-    assert said not in page_html(report).decode()
-    raw = page_html(replace(report, b=replace(report.b, notes=(SYNTHETIC,)))).decode()
+    assert said not in report_html(report).decode()
+    raw = report_html(replace(report, b=replace(report.b, notes=(SYNTHETIC,)))).decode()
     picture = raw[raw.index('<figure id="picture"') : raw.index("</figure>")]
     assert said in picture[: picture.index("<figcaption")]
 
@@ -103,12 +103,12 @@ def test_synthetic_data_is_called_so_inside_the_picture(report: Report) -> None:
 def test_names_stand_for_paths_but_in_the_provenance(report: Report) -> None:
     sides = {side: replace(getattr(report, side), kind="local", reference=f"/home/someone/{side}-7B") for side in "ab"}
     local = replace(report, **sides, reads=())
-    first, data = page_html(local).decode().split('id="data"')
+    first, data = report_html(local).decode().split('id="data"')
     assert "/home/someone" not in first
     assert "a-7B" in first
     assert "/home/someone/a-7B" in data
     named = replace(local, settings=Options.of(local.settings, label_a="Model <one>", label_b="Two"))
-    first = page_html(named).decode().split('id="data"')[0]
+    first = report_html(named).decode().split('id="data"')[0]
     assert "Model &lt;one&gt;" in first
     assert "b-7B" not in first
 
@@ -155,7 +155,7 @@ OWN = replace(GIVEN, name="shuffled self")
     [(GIVEN, "verdict.control_failed.unrelated"), (KNOWN, "verdict.control_failed.related"), (OWN, None)],
 )
 def test_a_failed_control_says_what_it_may_mean(report: Report, control: ControlFinding, key: str | None) -> None:
-    raw = page_html(with_controls(report, control)).decode()
+    raw = report_html(with_controls(report, control)).decode()
     banner = re.search(r'<p class="alert">(.*?)</p>', raw)
     assert banner
     for each in ("verdict.control_failed.unrelated", "verdict.control_failed.related"):
@@ -172,10 +172,10 @@ def test_tests_that_did_not_run_are_counted(report: Report) -> None:
     first, *rest = [test for test in report.evidence.tests if test.status != "off"]
     report = replace(report, evidence=replace(report.evidence, tests=(first, *rest)))
     off = replace(first, status="off", reason="constant", log10_p=None, log10_p_holm=None)
-    raw = page_html(replace(report, evidence=replace(report.evidence, tests=(off, *rest)))).decode()
+    raw = report_html(replace(report, evidence=replace(report.evidence, tests=(off, *rest)))).decode()
     voice, every = PageWords("en"), len(rest) + 1
     assert voice.say("tests.title.off", n=every, off=1) in raw
-    assert voice.say("tests.title", n=every) in page_html(report).decode()
+    assert voice.say("tests.title", n=every) in report_html(report).decode()
 
 
 # -- counts and digests ----------------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_a_size_is_no_hash() -> None:
 
 def test_byte_ranges_are_left_to_the_bundle(report: Report) -> None:
     long = replace(report.reads[0], spans=((123_456, 7_654_321),))
-    raw = page_html(replace(report, reads=(long,))).decode()
+    raw = report_html(replace(report, reads=(long,))).decode()
     assert "7,654,321" not in raw
     assert "7654321" not in raw
     assert long.sha256 in raw
@@ -230,5 +230,5 @@ def test_a_note_is_set_apart_from_figures(report: Report) -> None:
     part = replace(first, state="shared", tested=4, shared=4, log10_p=-148.0, note="compared after an alignment")
     changed = replace(report, evidence=replace(report.evidence, components=(part, *rest)))
     for lang in ("en", "ko"):
-        raw = re.sub(r"<[^>]+>", "", page_html(changed, lang=lang).decode())
+        raw = re.sub(r"<[^>]+>", "", report_html(changed, lang=lang).decode())
         assert f"log10 p -148.0; {PageWords(lang).said(part.note)}" in raw

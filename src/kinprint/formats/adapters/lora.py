@@ -6,6 +6,8 @@ Nothing is merged on disk or in memory as a whole: some rows of an adapted matri
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +17,8 @@ from kinprint.errors import FormatError, UnsupportedDtype
 from kinprint.formats.adapters.config import ADAPTER_FILES, GIVE_BASE, MERGE, LoraSettings
 from kinprint.formats.dtypes import FLOATS, ITEM_BYTES, Array
 from kinprint.formats.format import FORMATS
-from kinprint.formats.plan import TensorSlice, columns, rows, whole
+from kinprint.formats.plan import columns
+from kinprint.formats.row_maker import Input, by_element, by_row, entire, made_of
 from kinprint.formats.tensors import Row, TensorInfo, Tensors
 from kinprint.text import Text, joined
 
@@ -207,52 +210,27 @@ def _renamings(name: str, base: Collection[str]) -> Iterable[Renaming]:
             yield Renaming(old, longer[0].removesuffix(rest))
 
 
-@dataclass(frozen=True, slots=True)
-class LowRankSum:
-    """W + scale·B·A, with rows scaled to the norms in `magnitude` if there are any (DoRA)."""
-
-    weight: TensorInfo  # W
-    down: TensorInfo  # A, rank × in
-    up: TensorInfo  # B, out × rank
-    scale: float  # factor of the product
-    transposed: bool  # whether W is stored in × out, or is an embedding: then (B·A)ᵀ is added
-    magnitude: TensorInfo | None = None  # norm of each output's row of weights
-
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Select rows of W and of one factor, and the other factor whole; norms of columns need all rows."""
-        if self.transposed and self.magnitude is not None:
-            start, stop = 0, self.weight.shape[0]
-        own = rows(self.weight, [(start, stop)])
-        if self.transposed:
-            found = [own, columns(self.down, start, stop), whole(self.up)]
-        else:
-            found = [own, rows(self.up, [(start, stop)]), whole(self.down)]
-        if self.magnitude is not None:
-            span = (0, self.magnitude.elements) if self.transposed else (start, stop)
-            found.append(TensorSlice(self.magnitude, (span,), (span[1] - span[0],)))
-        return found
-
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Compute the rows. A row is the same, bit for bit, whichever others are read with it."""
-        weight, one, other = parts[:3]
-        rank, flat = self.down.shape[0], weight.reshape(weight.shape[0], -1)
-        if self.transposed:
-            left, right = one.T, other.reshape(-1, rank).T
-        else:
-            left, right = one.reshape(-1, rank), other.reshape(rank, -1)
-        right = np.ascontiguousarray(right, dtype=np.float64)
-        built = np.empty(flat.shape, np.float64 if weight.dtype == np.float64 else np.float32)
-        step = max(1, CHUNK_ELEMENTS // max(1, flat.shape[1]))
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is left to show as that
-            for at in range(0, flat.shape[0], step):
-                some = slice(at, at + step)
-                total = _low_rank_sum(flat[some], left[some], right, self.scale)
-                if self.magnitude is not None and not self.transposed:
-                    total *= _factors(total, parts[3][some], axis=1)[:, None]
-                built[some] = total
-            if self.magnitude is not None and self.transposed:
-                built = (built * _factors(built, parts[3], axis=0)).astype(built.dtype)[start:stop]
-        return built.reshape(-1, *self.weight.shape[1:])
+def _adapted_rows(scale: float, transposed: bool, start: int, stop: int, *parts: Any) -> Array:
+    """Compute rows of W + scale·B·A; of W + scale·(B·A)ᵀ where W is stored in × out, or is an embedding (`transposed`)."""
+    # A row is the same, bit for bit, whichever others are read with it. With `lengths` rows are scaled to these norms (DoRA).
+    weight, one, other, lengths = parts
+    flat, rank = weight.reshape(weight.shape[0], -1), one.shape[0 if transposed else 1]
+    if transposed:
+        left, right = one.T, other.reshape(-1, rank).T
+    else:
+        left, right = one.reshape(-1, rank), other.reshape(rank, -1)
+    right = np.ascontiguousarray(right, dtype=np.float64)
+    built = np.empty(flat.shape, np.float64 if weight.dtype == np.float64 else np.float32)
+    step = max(1, CHUNK_ELEMENTS // max(1, flat.shape[1]))
+    for at in range(0, flat.shape[0], step):
+        some = slice(at, at + step)
+        total = _low_rank_sum(flat[some], left[some], right, scale)
+        if lengths is not None and not transposed:
+            total *= _factors(total, lengths[some], axis=1)[:, None]
+        built[some] = total
+    if lengths is not None and transposed:
+        built = (built * _factors(built, lengths, axis=0)).astype(built.dtype)[start:stop]
+    return built.reshape(-1, *weight.shape[1:])
 
 
 def _low_rank_sum(weight: Array, left: Array, right: FloatArray, scale: float) -> FloatArray:
@@ -353,7 +331,10 @@ def _adapted(weight: TensorInfo, target: LoraTarget, scale: float, label: str, *
         if magnitude.elements != up.shape[0]:
             said = f"{where}: its lora_magnitude_vector is {list(magnitude.shape)}, expected [{up.shape[0]}]"
             raise FormatError(said, hint=_AGAIN)
-    made = LowRankSum(weight, down, up, scale, transposed, magnitude)
-    size = weight.nbytes + down.nbytes + up.nbytes + (magnitude.nbytes if magnitude is not None else 0)
     dtype = "F64" if weight.dtype == "F64" else "F32"  # the sum is no longer a number of the base's format
-    return TensorInfo(weight.name, dtype, weight.shape, weight.file, 0, size, made)
+    # rows of W and of one factor, and the other factor whole; norms of columns need all rows
+    every = transposed and magnitude is not None
+    first: Input = (down, entire if every else columns) if transposed else (up, by_row)
+    parts = (weight, entire if every else by_row), first, (up if transposed else down, entire)
+    decode = partial(_adapted_rows, scale, transposed)
+    return made_of(weight.name, dtype, None, weight.shape, decode, *parts, (magnitude, entire if every else by_element))

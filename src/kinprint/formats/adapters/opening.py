@@ -149,20 +149,17 @@ def _merged(base: Checkpoint, how: str, found: AdapterFiles, settings: LoraSetti
 def shared_base(a: Checkpoint, b: Checkpoint) -> Text | None:
     """Say that two models are equal by construction but for an adapter; None if they are not."""
     why = Text("all that no adapter changes is equal by construction, and shows nothing about how they were trained")
-    if a.base is not None and b.base is not None and _same_files(a.base, b.base):
+    if a.base is not None and b.base is not None and _place(a.base) == _place(b.base):
         name = printable(a.base.label)
         return Text("A and B are adapters merged into the same base, {name}: {why}", name=name, why=why)
     for one, other, adapter, base in ((a, b, "B", "A"), (b, a, "A", "B")):
-        if other.base is not None and _same_files(one, other.base):
+        if other.base is not None and _place(one) == _place(other.base):
             return Text("{one} is an adapter merged into {other} itself: {why}", one=adapter, other=base, why=why)
     return None
 
 
-def _same_files(a: Checkpoint, b: Checkpoint) -> bool:
-    places = []
-    for item in (a, b):
-        where = item.provenance
-        local = where.kind in _LOCAL
-        place = os.path.realpath(where.location) if local else where.location
-        places.append((where.kind, place, where.commit, [(file.name, file.size, file.identity) for file in item.files]))
-    return places[0] == places[1]
+def _place(item: Checkpoint) -> tuple[object, ...]:
+    """Return what two checkpoints share if their files are the same."""
+    where = item.provenance
+    place = os.path.realpath(where.location) if where.kind in _LOCAL else where.location
+    return where.kind, place, where.commit, [(file.name, file.size, file.identity) for file in item.files]

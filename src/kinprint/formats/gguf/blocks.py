@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint.errors import NeedsExtra, UnsupportedDtype
-from kinprint.formats.dtypes import ITEM_BYTES, Array, add_block_format
+from kinprint.errors import UnsupportedDtype, imported
+from kinprint.formats.dtypes import ITEM_BYTES, Array, add_block_format, fp8_table
 
 Blocks = NDArray[Any]
 Floats = NDArray[np.float32]
@@ -28,14 +28,6 @@ def _scaled(codes: NDArray[Any], scales: Floats, out: Floats) -> None:
     """Write codes times scales, the latter one for each row of codes."""
     np.copyto(out, codes)
     np.multiply(out, scales[..., None], out=out)
-
-
-def _nibbles(packed: Bytes) -> Bytes:
-    """Split bytes (n, …, k) into their low and high halves (n, …, 2, k)."""
-    found = np.empty((*packed.shape[:-1], 2, packed.shape[-1]), np.uint8)
-    np.bitwise_and(packed, 15, out=found[..., 0, :])
-    np.right_shift(packed, 4, out=found[..., 1, :])
-    return found
 
 
 def _fields(packed: Bytes, bits: int) -> Bytes:
@@ -57,7 +49,7 @@ def _half(stored: NDArray[Any]) -> Floats:
 
 def _centred(codes: Bytes, middle: int, blocks: Blocks, out: Floats) -> None:
     """Write codes less the middle one, times the blocks' scales."""
-    signed = codes.view(np.int8)
+    signed = codes.reshape(out.shape).view(np.int8)
     signed -= middle
     _scaled(signed, _half(blocks["d"]), out)
 
@@ -69,7 +61,7 @@ def _raised(codes: Bytes, blocks: Blocks, out: Floats) -> None:
 
 
 def _four_bits(blocks: Blocks) -> Bytes:
-    return _nibbles(blocks["q"]).reshape(-1, 32)
+    return _fields(blocks["q"], 4).reshape(-1, 32)
 
 
 def _five_bits(blocks: Blocks) -> Bytes:
@@ -95,7 +87,7 @@ def _q3_k(blocks: Blocks, out: Floats) -> None:
     codes |= _fields(blocks["h"], 1).reshape(-1, 256) << 2  # a bit that is not set means four less
     signed = codes.view(np.int8)
     signed -= 4
-    low = _nibbles(blocks["s"][:, :8]).reshape(-1, 16)
+    low = _fields(blocks["s"][:, :8], 4).reshape(-1, 16)
     top = _fields(blocks["s"][:, 8:], 2).reshape(-1, 16)
     steps = (low | (top << 4)).view(np.int8) - np.int8(32)
     scales = _half(blocks["d"])[:, None] * steps.astype(np.float32)
@@ -123,13 +115,13 @@ def _with_minima(codes: Bytes, blocks: Blocks, out: Floats) -> None:
 
 
 def _q5_k(blocks: Blocks, out: Floats) -> None:
-    codes = _nibbles(blocks["q"]).reshape(-1, 8, 32)
+    codes = _fields(blocks["q"], 4).reshape(-1, 8, 32)
     codes |= _fields(blocks["h"], 1) << 4
     _with_minima(codes, blocks, out)
 
 
 def _q6_k(blocks: Blocks, out: Floats) -> None:
-    codes = _nibbles(blocks["q"]).reshape(-1, 256)
+    codes = _fields(blocks["q"], 4).reshape(-1, 256)
     codes |= _fields(blocks["h"], 2).reshape(-1, 256) << 4
     signed = codes.view(np.int8)
     signed -= 32
@@ -163,21 +155,14 @@ _E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.f
 _HALF_E8M0 = np.ldexp(np.float32(1.0), np.arange(256) - 128).astype(np.float32)
 
 
-def _unsigned_e4m3() -> Floats:
-    codes = np.arange(256)
-    exponent, mantissa = (codes >> 3) & 15, (codes & 7).astype(np.float32)
-    value = np.where(exponent == 0, mantissa * 2.0**-9, (1 + mantissa / 8) * 2.0 ** (exponent - 7.0)) * 0.5
-    value[[0, 127]] = 0.0  # the pattern of a NaN means nothing here
-    return value.astype(np.float32)
-
-
-_HALF_E4M3 = _unsigned_e4m3()
+_HALF_E4M3 = np.abs(fp8_table(4, 3)) / 2  # likewise of an FP8 scale, which has no sign here
+_HALF_E4M3[[127, 255]] = 0.0, 240.0  # nor a NaN: its pattern means nothing, or what the other bits say
 
 
 def _looked_up(packed: Bytes, table: Floats, scales: Floats, out: Floats) -> None:
     """Write the table's entries times scales (n, g) of bytes (n, g, k): low halves first, then the high ones."""
     groups = out.reshape(*packed.shape[:-1], 2, packed.shape[-1])
-    np.take(table, _nibbles(packed), out=groups, mode="clip")
+    np.take(table, _fields(packed, 4), out=groups, mode="clip")
     groups *= scales[..., None, None]
 
 
@@ -216,20 +201,15 @@ _CODED = (
     _Coded(8, "Q8_0", 32, "dq", "<f2, 32i1", lambda b, out: _scaled(b["q"], _half(b["d"]), out)),
     _Coded(10, "Q2_K", SUPER, "sqdm", "16u1, (2,32)u1, <f2, <f2", _q2_k),
     _Coded(11, "Q3_K", SUPER, "hqsd", "32u1, (2,32)u1, 12u1, <f2", _q3_k),
-    _Coded(12, "Q4_K", SUPER, "dmsq", "<f2, <f2, 12u1, (4,32)u1", lambda b, to: _with_minima(_nibbles(b["q"]), b, to)),
+    _Coded(
+        12, "Q4_K", SUPER, "dmsq", "<f2, <f2, 12u1, (4,32)u1", lambda b, to: _with_minima(_fields(b["q"], 4), b, to)
+    ),
     _Coded(13, "Q5_K", SUPER, "dmshq", "<f2, <f2, 12u1, 32u1, (4,32)u1", _q5_k),
     _Coded(14, "Q6_K", SUPER, "qhsd", "(2,64)u1, (2,32)u1, 16i1, <f2", _q6_k),
     _Coded(20, "IQ4_NL", 32, "dq", "<f2, 16u1", lambda b, out: _looked_up(b["q"], _IQ4, _half(b["d"]), out)),
     _Coded(23, "IQ4_XS", SUPER, "dhsq", "<f2, <u2, 4u1, (8,16)u1", _iq4_xs),
     _Coded(34, "TQ1_0", SUPER, "qhd", "48u1, 4u1, <f2", _tq1_0),
-    _Coded(
-        35,
-        "TQ2_0",
-        SUPER,
-        "qd",
-        "(2,32)u1, <f2",
-        lambda b, out: _centred(_fields(b["q"], 2).reshape(-1, 256), 1, b, out),
-    ),
+    _Coded(35, "TQ2_0", SUPER, "qd", "(2,32)u1, <f2", lambda b, out: _centred(_fields(b["q"], 2), 1, b, out)),
     _Coded(39, "MXFP4", 32, "eq", "u1, 16u1", lambda b, out: _looked_up(b["q"], _E2M1, _HALF_E8M0[b["e"]], out)),
     _Coded(40, "NVFP4", 64, "sq", "4u1, (4,8)u1", lambda b, out: _looked_up(b["q"], _E2M1, _HALF_E4M3[b["s"]], out)),
 )
@@ -255,17 +235,13 @@ def _decode(kernel: Kernel, layout: np.dtype[Any], elements: int, raw: memoryvie
 
 
 def _decode_by_package(name: str, size: int, raw: memoryview) -> Array:
-    try:
-        from gguf.quants import dequantize
-
-        from gguf import GGMLQuantizationType
-    except ImportError:
-        raise NeedsExtra(f"decoding weights stored as {name}", extra="gguf") from None
+    what = f"decoding weights stored as {name}"
+    package, quants = (imported(module, what, extra="gguf") for module in ("gguf", "gguf.quants"))
     rows = np.frombuffer(raw, dtype=np.uint8).reshape(-1, size)
     if not len(rows):
         return np.empty(0, np.float32)
     with np.errstate(all="ignore"):
-        found: Array = dequantize(rows, GGMLQuantizationType[name])
+        found: Array = quants.dequantize(rows, package.GGMLQuantizationType[name])
     return found.reshape(-1)
 
 

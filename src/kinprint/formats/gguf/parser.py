@@ -91,7 +91,6 @@ class Head:
 class Start(NamedTuple):
     """The counts at the beginning of a file."""
 
-    version: int
     tensors: int
     entries: int
 
@@ -122,7 +121,7 @@ def read_start(head: Head) -> Start:
     ):
         if count > most or count * least > size:
             raise damaged(f"{label}: claims {count} {what} in {size} bytes, expected at most {most}")
-    return Start(version, tensors, entries)
+    return Start(tensors, entries)
 
 
 def read_metadata(head: Head, start: Start, *, heads_only: bool = False) -> tuple[Metadata, int]:

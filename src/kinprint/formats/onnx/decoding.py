@@ -1,14 +1,13 @@
 """Decode tensors that ONNX stores transposed, as codes with scales, or as varints."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
 
 import numpy as np
 
 from kinprint.formats.checks import damaged
-from kinprint.formats.dequantiser import by_row, dequantised, entire
 from kinprint.formats.dtypes import Array, add_block_format, decode
 from kinprint.formats.plan import TensorSlice, columns, rows, whole
+from kinprint.formats.row_maker import by_element, by_row, entire, made_of
 from kinprint.formats.tensors import TensorInfo
 from kinprint.text import Text
 
@@ -34,58 +33,37 @@ def near_columns(tensor: TensorInfo, start: int, stop: int) -> TensorSlice:
 
 def flat(tensor: TensorInfo) -> TensorInfo:
     """Return a stored tensor as a vector."""
-    made = tensor.made
-    if isinstance(made, Varints):
-        made = Varints(made.stored, made.dtype, made.count, 1)
-    return tensor._replace(shape=(tensor.elements,), made=made)
+    shape = (tensor.elements,)
+    if tensor.made is None:
+        return tensor._replace(shape=shape)
+    return made_of(tensor.name, tensor.dtype, None, shape, lambda _start, _stop, values: values, (tensor, by_element))
 
 
-@dataclass(frozen=True, slots=True)
-class Transposed:
-    """A matrix that is stored in × out."""
-
-    stored: TensorInfo
-
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Return the stored columns that rows `start` to `stop` are."""
-        return [near_columns(self.stored, start, stop)]
-
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Transpose the columns."""
-        values = parts[0]
-        return (values if values.shape[1] == stop - start else values[:, start:stop]).T
+def transposed(start: int, stop: int, values: Array) -> Array:
+    """Return rows of a matrix that is stored in × out, from those columns or all of them."""
+    return (values if values.shape[1] == stop - start else values[:, start:stop]).T
 
 
-@dataclass(frozen=True, slots=True)
-class Varints:
-    """Numbers of up to 32 or 64 bits, each in as few bytes as it needs; none can be read without those before it."""
+def varints(stored: TensorInfo, dtype: str, shape: tuple[int, ...]) -> TensorInfo:
+    """Describe numbers of up to 32 or 64 bits, each in as few stored bytes as it needs; of narrow floats, the bits."""
+    count, width = math.prod(shape), math.prod(shape[1:])
 
-    stored: TensorInfo  # the bytes
-    dtype: str  # what the numbers are: of floats narrower than 32 bits, the bits
-    count: int
-    width: int  # numbers in a row
-
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Select all bytes, or none for no row."""
-        return [whole(self.stored) if stop > start else rows(self.stored, [(0, 0)])]
-
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Decode the numbers and cut the rows out."""
-        (raw,) = parts
-        if start == stop:
-            return decode(memoryview(b""), self.dtype)
+    def decode_rows(start: int, stop: int, raw: Array) -> Array:
+        """Decode all numbers, as none can be read without those before it, and cut the rows out."""
         ends = np.flatnonzero(raw < 0x80)
         starts = np.concatenate(([0], ends[:-1] + 1)) if ends.size else ends
         lengths = ends - starts + 1
-        if ends.size != self.count or (raw.size and raw[-1] >= 0x80) or (lengths.size and lengths.max() > 10):
-            raise damaged(f"tensor {self.stored.name[:200]!r} holds {ends.size} numbers, expected {self.count}")
-        values = np.zeros(self.count, dtype=np.uint64)
+        if ends.size != count or (raw.size and raw[-1] >= 0x80) or (lengths.size and lengths.max() > 10):
+            raise damaged(f"tensor {stored.name[:200]!r} holds {ends.size} numbers, expected {count}")
+        values = np.zeros(count, dtype=np.uint64)
         for place in range(int(lengths.max()) if lengths.size else 0):
             more = lengths > place
             values[more] |= (raw[starts[more] + place] & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * place)
-        cut = values[start * self.width : stop * self.width]
+        cut = values[start * width : stop * width]
         # The low bytes are what the type has; the sign is in them.
-        return decode(memoryview(cut.astype(_BYTES.get(self.dtype, "u1")).tobytes()), self.dtype)
+        return decode(memoryview(cut.astype(_BYTES.get(dtype, "u1")).tobytes()), dtype)
+
+    return made_of(stored.name, dtype, None, shape, decode_rows, (stored, entire))
 
 
 _BYTES = {"I64": "<u8", "I32": "<u4", "I16": "<u2", "F16": "<u2", "BF16": "<u2"}
@@ -130,7 +108,7 @@ def scaled_codes(
     inputs = [(part, by_row if own and part is not None and part.elements > 1 else entire) for part in (scale, zero)]
     select = near_columns if across else by_row if codes.shape else entire
     shape = codes.shape[::-1] if across else codes.shape
-    return dequantised(name, f"{kind} with scales", method, shape, decode, (codes, select), *inputs)
+    return made_of(name, f"{kind} with scales", method, shape, decode, (codes, select), *inputs)
 
 
 def packed_blocks(
@@ -166,7 +144,7 @@ def packed_blocks(
 
     method = Text("{bits}-bit with scales: blocks of {n}", bits=bits, n=block)
     inputs = (codes, by_row), (scale, part_of), (zero, part_of)
-    return dequantised(name, f"{bits}-bit with scales", method, (rows_in_all, width), decode, *inputs)
+    return made_of(name, f"{bits}-bit with scales", method, (rows_in_all, width), decode, *inputs)
 
 
 def kind_of(dtype: str) -> str:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple
 
+from kinprint.formats.dtypes import FLOATS
 from kinprint.formats.onnx.protos import Contents, GraphNode, StoredTensor
 
 CODES = frozenset({"I8", "U8", "I4", "U4"})
 _WIDE_CODES = frozenset({"I16", "I32"})  # biases, where whole layers are quantised; elsewhere these are no codes
-FLOATS = frozenset({"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"})
 _HOPS = 5  # from a product of codes to the sum with the bias: a cast, and one or two factors
 
 

@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
-from kinprint.errors import FormatError, KinprintError, NotFound, UnsupportedDtype
+from kinprint.errors import FormatError, NotFound, UnsupportedDtype
 from kinprint.formats.checks import CONFIG_NAME, read_json_of, refuse_lfs_pointer
-from kinprint.formats.dequantiser import Dequantiser
-from kinprint.formats.dtypes import stored_bytes
+from kinprint.formats.dtypes import FLOATS, stored_bytes
 from kinprint.formats.format import Shard
 from kinprint.formats.onnx import graph
-from kinprint.formats.onnx.decoding import Transposed, Varints, flat, packed_blocks, scaled_codes
-from kinprint.formats.onnx.graph import CODES, FLOATS, Coding, Findings, is_anonymous
+from kinprint.formats.onnx.decoding import flat, near_columns, packed_blocks, scaled_codes, transposed, varints
+from kinprint.formats.onnx.graph import CODES, Coding, Findings, is_anonymous
 from kinprint.formats.onnx.protobuf import Window
 from kinprint.formats.onnx.protos import LEAST_CODES, Contents, StoredTensor, read_model
+from kinprint.formats.row_maker import RowMaker, made_of
 from kinprint.formats.tensors import TensorInfo
 from kinprint.refs import ModelRef, check_member_name
 from kinprint.sources.base import CONFIG_CAP, Folder, Source
@@ -79,9 +79,7 @@ class _TensorFiles:
                 hint="save the model anew with the onnx package, which writes raw data",
             )
         raw = TensorInfo(tensor.name, "U8", (size,), self._number, tensor.start, tensor.end)
-        width = tensor.elements // tensor.shape[0] if tensor.shape else 1
-        made = Varints(raw, tensor.dtype, tensor.elements, width)
-        return TensorInfo(tensor.name, tensor.dtype, tensor.shape, self._number, 0, size, made)
+        return varints(raw, tensor.dtype, tensor.shape)
 
     def _outside(self, entries: Mapping[str, str], needed: int, where: str) -> tuple[int, int, int]:
         location = entries.get("location", "")
@@ -102,11 +100,8 @@ class _TensorFiles:
 
     def _open(self, location: str, where: str) -> Source:
         hint = f"fetch the file into the folder of {self._source.label.rsplit('/', 1)[-1]}"
-        try:
-            check_member_name(location, where=where)
-        except KinprintError as error:
-            said = error.message
-            raise FormatError(said, hint="no sound model does this; fetch it from a source you trust") from error
+        distrust = "no sound model does this; fetch it from a source you trust"
+        check_member_name(location, where=where, error=FormatError, hint=distrust)
         try:
             source = self._folder.open(_beside(self._folder, self._source) + location)
             _ = source.size  # a missing remote file is noticed here
@@ -146,7 +141,7 @@ class _Builder:
             return self._decoded(tensor, coding, name, across=across)
         if not across:
             return tensor._replace(name=name)
-        return TensorInfo(name, tensor.dtype, tensor.shape[::-1], tensor.file, 0, tensor.nbytes, Transposed(tensor))
+        return made_of(name, tensor.dtype, None, tensor.shape[::-1], transposed, (tensor, near_columns))
 
     def _decoded(self, codes: TensorInfo, coding: Coding, name: str, *, across: bool) -> TensorInfo:
         scale = self._stored[coding.scale]
@@ -229,7 +224,7 @@ def _notes(rows: Mapping[str, TensorInfo], contents: Contents, recovered: int, c
     notes = []
     if n := recovered:
         notes.append(Text("{n} weights had lost their names in the export; the graph tells which they are", n=n))
-    methods = Counter(row.made.method for row in rows.values() if isinstance(row.made, Dequantiser))
+    methods = Counter(row.made.method for row in rows.values() if isinstance(row.made, RowMaker) and row.made.method)
     for how, n in methods.items():
         notes.append(Text("{n} tensors are quantised ({how}); they are decoded when read", n=n, how=how))
     if constants:

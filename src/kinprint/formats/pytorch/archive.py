@@ -18,7 +18,7 @@ from kinprint.formats.format import FIRST_READ, MAGIC_BYTES, Shard
 from kinprint.formats.pytorch import pickles
 from kinprint.formats.pytorch.pickles import Global, PickledValue, Refusal
 from kinprint.formats.tensors import Row, TensorInfo
-from kinprint.formats.zip_directory import ZIP_MAGIC, Directory, Placed, Reader, ZipMember
+from kinprint.formats.zip_directory import ZIP_MAGIC, Reader, ZipMember
 from kinprint.sources.base import Folder, Source
 from kinprint.sources.session import Session
 from kinprint.text import Text
@@ -273,9 +273,9 @@ def _check(
 
 
 def _rows(
-    reader: Reader, named: Mapping[str, _Tensor], directory: Directory, root: str, number: int
+    reader: Reader, named: Mapping[str, _Tensor], members: Mapping[str, ZipMember], root: str, number: int
 ) -> dict[str, Row | TensorInfo]:
-    label, members = reader.label, directory.members
+    label = reader.label
     checked = {name: _check(name, tensor, members, root, label) for name, tensor in named.items()}
     starts = {member.name: member.expected_start() for member, extent in checked.values() if extent}
     if any(member.expected_start() is None for member in members.values() if member.size):
@@ -298,14 +298,19 @@ def _rows(
         flat = TensorInfo(name, tensor.dtype, (extent,), number, start, start + extent * item)
         head = TensorInfo(f"header of {member.name}", "U8", (base - member.offset,), number, member.offset, base)
         header = None if predicted is None else head
-        rows[name] = zip_directory.placed_tensor(Placed(flat, tensor.shape, tensor.strides, header, member, label))
+        rows[name] = zip_directory.placed_tensor(flat, tensor.shape, tensor.strides, header, member, label)
     return rows
+
+
+def is_archive(head: bytes) -> bool:
+    """Whether a file begins like a zip archive."""
+    return head.startswith(ZIP_MAGIC)
 
 
 def _not_an_archive(reader: Reader, error: FormatError) -> FormatError:
     head = bytes(reader.read(0, min(MAGIC_BYTES, reader.size)))
     label = reader.label
-    if head.startswith(ZIP_MAGIC):
+    if is_archive(head):
         return error
     refuse_lfs_pointer(head, label)
     said = f"begins with {head[:8]!r}; expected a zip archive, as torch.save writes since torch 1.6"
@@ -314,8 +319,7 @@ def _not_an_archive(reader: Reader, error: FormatError) -> FormatError:
     return FormatError(f"{label}: {said}", hint=_CONVERT)
 
 
-def _root(directory: Directory, label: str) -> str:
-    members = directory.members
+def _root(members: Mapping[str, ZipMember], label: str) -> str:
     root = next(iter(members), "").partition("/")[0]
     if f"{root}/data.pkl" not in members:
         shown = ", ".join(list(members)[:3])[:200] or "nothing"
@@ -371,11 +375,10 @@ def load(session: Session, folder: Folder, source: Source, number: int, guess: i
     reader = Reader(session, source)
     label = reader.label
     try:
-        directory = zip_directory.read_directory(reader, min(guess, FIRST_READ))
+        members = zip_directory.read_directory(reader, min(guess, FIRST_READ))
     except FormatError as error:
         raise _not_an_archive(reader, error) from error
-    root = _root(directory, label)
-    members = directory.members
+    root = _root(members, label)
     small = [name for name in ("data.pkl", "byteorder", "version") if f"{root}/{name}" in members]
     read = zip_directory.contents(reader, [members[f"{root}/{name}"] for name in small], cap=pickles.PICKLE_CAP)
     records = dict(zip(small, read, strict=True))
@@ -384,6 +387,6 @@ def load(session: Session, folder: Folder, source: Source, number: int, guess: i
     named, wrapper = _named(outcome, len(records["data.pkl"]), label)
     if not named:
         raise FormatError(f"{label}: the archive describes no tensor", hint="name the file of weights itself")
-    rows = _rows(reader, named, directory, root, number)
+    rows = _rows(reader, named, members, root, number)
     stored = sum(name.startswith(f"{root}/data/") for name in members)
     return Shard(source, reader.size, reader.bytes_read, rows, notes=_notes(outcome, wrapper, named, stored))

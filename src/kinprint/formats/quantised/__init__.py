@@ -7,17 +7,18 @@ Where something is missing, contradicts itself or is not known, the stored tenso
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
+
 from kinprint.errors import FormatError, UnsupportedDtype
-from kinprint.formats.dequantiser import Dequantiser
 from kinprint.formats.dtypes import FLOATS, Array
 from kinprint.formats.plan import TensorSlice, whole
 from kinprint.formats.quantised import bitsandbytes, fp8, gptq_awq, mlx, mxfp4, packed
-from kinprint.formats.quantised.conv1d import TransposedConv1D, as_conv1d
-from kinprint.formats.quantised.modules import QuantisedLayer
+from kinprint.formats.quantised.modules import FloatArray, QuantisedLayer, chunks
 from kinprint.formats.quantised.settings import KNOWN_METHODS, QuantisationSettings, settings_of
+from kinprint.formats.row_maker import RowMaker
 from kinprint.formats.tensors import Row, TensorInfo, Tensors
 from kinprint.text import Text
 
@@ -175,7 +176,43 @@ def _described(layer: QuantisedLayer) -> tuple[TensorInfo, ...]:
     if extra:  # an unknown part might change what the others stand for
         raise FormatError(Text("{name} does not go with {names}", name=method.name, names=", ".join(extra)))
     found = method.describe(layer)
-    return (as_conv1d(found, layer),) if isinstance(found, TensorInfo) else tuple(found)
+    return (_as_conv1d(found, layer),) if isinstance(found, TensorInfo) else tuple(found)
+
+
+# GPTQ and bitsandbytes replace GPT-2's Conv1D layers by linear ones with the transposed weight; the model itself stores in × out.
+_CONV1D_MODELS = ("gpt2", "openai-gpt", "imagegpt", "decision_transformer")
+_CONV1D_LAYERS = ("c_attn", "c_proj", "c_fc", "q_attn")
+
+
+@dataclass(frozen=True, slots=True)
+class _TransposedConv1D:
+    """The transpose of a dequantised matrix. Any row needs all of that matrix, which is built in pieces, and never held."""
+
+    inner: RowMaker
+    method: Text  # of quantisation, for the report
+
+    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
+        """Select everything that the matrix is made of, each part once."""
+        pieces = chunks(0, *self.inner.shape) if start < stop else ()
+        return list(dict.fromkeys(part for piece in pieces for part in self.inner.parts(*piece)))
+
+    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
+        """Build the matrix in pieces, and keep the columns asked for."""
+        built: FloatArray = np.empty((stop - start, self.inner.shape[0]), np.float32)
+        values = dict(zip(self.parts(start, stop), parts, strict=True))
+        for low, high in chunks(0, *self.inner.shape) if values else ():
+            given = [values[part] for part in self.inner.parts(low, high)]
+            built[:, low:high] = self.inner.build(low, high, given)[:, start:stop].T
+        return built
+
+
+def _as_conv1d(tensor: TensorInfo, layer: QuantisedLayer) -> TensorInfo:
+    """Transpose a tensor back if its model stores it in × out."""
+    is_conv1d = layer.settings.model_type in _CONV1D_MODELS and layer.stem.rpartition(".")[2] in _CONV1D_LAYERS
+    if not is_conv1d or not isinstance(tensor.made, RowMaker) or len(tensor.shape) != 2:
+        return tensor
+    method = Text("{how}, transposed", how=tensor.made.method)
+    return tensor._replace(shape=tensor.shape[::-1], made=_TransposedConv1D(tensor.made, method))
 
 
 def _replaced(
@@ -207,7 +244,7 @@ def _replaced(
 
 def _notes(made: Sequence[tuple[TensorInfo, ...]], refused: Mapping[Text, Sequence[str]]) -> tuple[Text, ...]:
     makers = [tensor.made for each in made for tensor in each]
-    methods = Counter(maker.method for maker in makers if isinstance(maker, (Dequantiser, TransposedConv1D)))
+    methods = Counter(maker.method for maker in makers if isinstance(maker, (RowMaker, _TransposedConv1D)))
     lines = [
         Text("{n} weights are dequantised when read: {how}", n=count, how=method)
         for method, count in methods.most_common(_LINES)

@@ -19,9 +19,9 @@ import numpy.typing as npt
 import orjson
 
 from kinprint.errors import FormatError, UnsupportedDtype
-from kinprint.formats.dequantiser import Select, by_row, dequantised, entire
 from kinprint.formats.dtypes import Array
-from kinprint.formats.quantised.modules import FloatArray, QuantisedLayer, flat, in_chunks
+from kinprint.formats.quantised.modules import FloatArray, QuantisedLayer, in_chunks
+from kinprint.formats.row_maker import Select, by_element, by_row, entire, made_of
 from kinprint.formats.tensors import TensorInfo
 from kinprint.text import Text, Value, verbatim
 
@@ -54,8 +54,8 @@ def describe_int8(layer: QuantisedLayer) -> TensorInfo:
     if layout is not None and layout.elements != 1:
         raise FormatError(Text("weight_format has {n} entries, expected one", n=layout.elements))
     decode, method = partial(_decode_int8, codes.name), verbatim("bitsandbytes int8")
-    inputs = (codes, by_row), (scales, flat), (layout, entire)
-    return dequantised(codes.name, method, method, codes.shape, decode, *inputs)
+    inputs = (codes, by_row), (scales, by_element), (layout, entire)
+    return made_of(codes.name, method, method, codes.shape, decode, *inputs)
 
 
 class QuantState(NamedTuple):
@@ -96,7 +96,7 @@ def _counts(value: object, most: int) -> TypeGuard[int]:
 @lru_cache
 def _blocks(width: int, size: int) -> Select:
     """Select the elements of a vector that has one for each `size` elements of a matrix of so many columns."""
-    return lambda stored, start, stop: flat(stored, start * width // size, -(-stop * width // size))
+    return lambda stored, start, stop: by_element(stored, start * width // size, -(-stop * width // size))
 
 
 @lru_cache
@@ -184,4 +184,4 @@ def describe_4bit(layer: QuantisedLayer) -> TensorInfo:
     nested = (nested_absmax, _blocks(width, state.block * state.nested_block)), (nested_table, entire)
     inputs = (codes, _blocks(width, 2)), (absmax, _blocks(width, state.block)), (table, entire), (state_bytes, entire)
     decode = partial(_decoder(state), codes.name)
-    return dequantised(codes.name, f"bitsandbytes {kind}", method, state.shape, decode, *inputs, *nested)
+    return made_of(codes.name, f"bitsandbytes {kind}", method, state.shape, decode, *inputs, *nested)

@@ -12,10 +12,10 @@ from functools import lru_cache
 import numpy as np
 
 from kinprint.errors import FormatError
-from kinprint.formats.dequantiser import by_block, by_row, dequantised
 from kinprint.formats.dtypes import Array
 from kinprint.formats.quantised import modules
 from kinprint.formats.quantised.modules import SCALE_DTYPES, FloatArray, QuantisedLayer, unlike_shapes
+from kinprint.formats.row_maker import by_block, by_row, made_of
 from kinprint.formats.tensors import TensorInfo
 from kinprint.text import Text
 
@@ -68,7 +68,7 @@ def describe(layer: QuantisedLayer) -> TensorInfo:
     else:
         method = Text("{name} with scales, a scale for each row", name=name)
     inputs = (codes, by_row), (scales, by_scale), (zeros, by_scale)
-    return dequantised(codes.name, f"{name} scaled", method, codes.shape, _decoder(tall, wide, width), *inputs)
+    return made_of(codes.name, f"{name} scaled", method, codes.shape, _decoder(tall, wide, width), *inputs)
 
 
 def _block(layer: QuantisedLayer, shape: tuple[int, ...], scales: tuple[int, ...]) -> tuple[int, int]:

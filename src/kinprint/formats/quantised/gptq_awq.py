@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kinprint.errors import FormatError
-from kinprint.formats.dequantiser import dequantised, entire
 from kinprint.formats.dtypes import Array
 from kinprint.formats.quantised import modules
 from kinprint.formats.quantised.modules import WORD_BITS, QuantisedLayer, unpack_words
+from kinprint.formats.row_maker import entire, made_of
 from kinprint.formats.tensors import TensorInfo
 from kinprint.text import Text
 
@@ -83,7 +83,7 @@ def _weight(
     decode = partial(_decoder(width, size, unpack), f"{stem}.qweight")
     method = Text("{name} {bits}-bit, groups of {n}", name=name, bits=bits, n=size)
     inputs = [(part, entire) for part in parts]
-    return dequantised(f"{stem}.weight", f"{name} {bits}-bit", method, (out, width), decode, *inputs)
+    return made_of(f"{stem}.weight", f"{name} {bits}-bit", method, (out, width), decode, *inputs)
 
 
 def describe_gptq(layer: QuantisedLayer) -> TensorInfo:

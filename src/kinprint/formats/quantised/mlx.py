@@ -10,19 +10,18 @@ Reference: mlx.core.quantize; the packing was checked against mlx 0.32 for every
 """
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from kinprint.errors import FormatError, UnsupportedDtype
-from kinprint.formats.dequantiser import by_row, dequantised
 from kinprint.formats.dtypes import Array, e8m0_table, fp8_table
-from kinprint.formats.plan import TensorSlice, rows
 from kinprint.formats.quantised import modules
 from kinprint.formats.quantised.modules import WORD_BITS, QuantisedLayer, in_chunks, shape_of
 from kinprint.formats.quantised.mxfp4 import scaled
+from kinprint.formats.row_maker import by_row, made_of
 from kinprint.formats.tensors import TensorInfo
 from kinprint.formats.views import one_of
 from kinprint.text import Text, Value, verbatim
@@ -64,29 +63,18 @@ def _floats(mode: str) -> Callable[..., Array]:
     return decode
 
 
-@dataclass(frozen=True, slots=True)
-class _Unreadable:
-    """Packed codes that cannot be dequantised: a place and a shape without numbers."""
-
-    stored: TensorInfo
-    reason: str
-
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        return [rows(self.stored, [(start, stop)])]
-
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:  # noqa: ARG002 - there is nothing to build
-        raise UnsupportedDtype(
-            f"tensor {self.stored.name[:200]!r} holds packed codes that cannot be dequantised: {self.reason}",
-            hint="compare a copy of the model that is not quantised, or quantised in another way",
-        )
-
-
 def unreadable(layer: QuantisedLayer, reason: str) -> dict[str, TensorInfo]:
     """Return the packed codes of a layer by name, as a tensor that refuses to be read with the reason."""
     codes = layer.parts.get("weight")
     if codes is None or codes.dtype != "U32" or not codes.shape:
         return {}
-    return {codes.name: codes._replace(start=0, end=codes.nbytes, made=_Unreadable(codes, reason))}
+    said = f"tensor {codes.name[:200]!r} holds packed codes that cannot be dequantised: {reason}"
+
+    def refuse(*_: object) -> Array:
+        hint = "compare a copy of the model that is not quantised, or quantised in another way"
+        raise UnsupportedDtype(said, hint=hint)
+
+    return {codes.name: made_of(codes.name, codes.dtype, None, codes.shape, refuse, (codes, by_row))}
 
 
 def describe(layer: QuantisedLayer) -> TensorInfo | list[TensorInfo]:
@@ -121,7 +109,7 @@ def _matrix(layer: QuantisedLayer) -> TensorInfo:
         if "biases" in layer.parts:
             raise FormatError(Text("MLX in the mode {mode} has no biases", mode=repr(mode)))
         shape, method = (out, _width(codes, scales, *MODES[mode])), verbatim("MLX " + mode.upper())
-        return dequantised(name, method, method, shape, _floats(mode), (codes, by_row), (scales, by_row))
+        return made_of(name, method, method, shape, _floats(mode), (codes, by_row), (scales, by_row))
     if mode != "affine":
         known = ", ".join(("affine", *MODES))
         raise FormatError(Text("MLX in the mode {mode}; known: {known}", mode=repr(mode[:40]), known=known))
@@ -134,7 +122,7 @@ def _matrix(layer: QuantisedLayer) -> TensorInfo:
         raise modules.unlike_shapes("biases", biases, scales)
     method = Text("{name} {bits}-bit, groups of {n}", name="MLX", bits=bits, n=size)
     inputs = [(part, by_row) for part in (codes, scales, biases)]
-    return dequantised(name, f"MLX {bits}-bit", method, shape, _affine(bits, size), *inputs)
+    return made_of(name, f"MLX {bits}-bit", method, shape, _affine(bits, size), *inputs)
 
 
 def _width(codes: TensorInfo, scales: TensorInfo, bits: int, size: int) -> int:

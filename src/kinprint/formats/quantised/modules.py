@@ -14,7 +14,6 @@ import numpy.typing as npt
 from kinprint.errors import FormatError
 from kinprint.formats.checks import damaged
 from kinprint.formats.dtypes import Array
-from kinprint.formats.plan import TensorSlice
 from kinprint.formats.quantised.settings import QuantisationSettings
 from kinprint.formats.tensors import TensorInfo
 from kinprint.text import Text
@@ -62,11 +61,6 @@ def unlike_shapes(name: str, tensor: TensorInfo, scales: TensorInfo) -> FormatEr
     """Return the error for a part that does not fit the scales beside it."""
     a, b = shape_of(tensor), shape_of(scales)
     return FormatError(Text("{name} of shape {a} beside scales of shape {b}", name=name, a=a, b=b))
-
-
-def flat(tensor: TensorInfo, start: int, stop: int) -> TensorSlice:
-    """Select elements of a tensor, whatever its shape."""
-    return TensorSlice(tensor, ((start, stop),), (stop - start,))
 
 
 def group_size(settings: QuantisationSettings, width: int, groups: int) -> int:

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kinprint.errors import FormatError
-from kinprint.formats.dequantiser import Dequantiser, Select, by_row, dequantised, entire
 from kinprint.formats.dtypes import Array, e8m0_table
 from kinprint.formats.plan import TensorSlice
 from kinprint.formats.quantised.modules import FloatArray, QuantisedLayer, in_chunks, shape_of, unlike_shapes
+from kinprint.formats.row_maker import RowMaker, Select, by_row, entire, made_of
 from kinprint.formats.tensors import TensorInfo
 from kinprint.text import Text, Value, verbatim
 
@@ -78,7 +78,7 @@ def describe_experts(layer: QuantisedLayer) -> list[TensorInfo]:
     found = []
     for expert, (at, name) in product(range(count), enumerate(names)):
         select = _every(step, expert * out + at)
-        made = Dequantiser(method, shape, (codes, scales), (select, select), decode)
+        made = RowMaker(method, shape, (codes, scales), (select, select), decode)
         found.append(TensorInfo(f"{stem}.{expert}.{name}.weight", "MXFP4", shape, codes.file, 0, share, made))
     return found
 
@@ -108,4 +108,4 @@ def describe(layer: QuantisedLayer) -> TensorInfo:
 
     method = verbatim("MXFP4" if group == MX_GROUP else "NVFP4")
     inputs = (codes, by_row), (scales, by_row), (common, entire)
-    return dequantised(f"{layer.stem}.weight", method, method, (out, width), decode, *inputs)
+    return made_of(f"{layer.stem}.weight", method, method, (out, width), decode, *inputs)

@@ -12,10 +12,10 @@ from functools import lru_cache, partial
 import numpy as np
 
 from kinprint.errors import FormatError
-from kinprint.formats.dequantiser import by_block, by_row, dequantised, entire
 from kinprint.formats.dtypes import Array
 from kinprint.formats.quantised import modules
 from kinprint.formats.quantised.modules import INDEX_DTYPES, WORD_BITS, FloatArray, QuantisedLayer, shape_of
+from kinprint.formats.row_maker import by_block, by_row, entire, made_of
 from kinprint.formats.tensors import TensorInfo
 from kinprint.text import Text
 
@@ -95,7 +95,7 @@ def describe(layer: QuantisedLayer) -> TensorInfo:
     zeros_by = by_block(WORD_BITS // bits) if zeros is not None and zeros.dtype == "I32" else by_row
     inputs = (codes, by_row), (scales, by_row), (sides, entire), (zeros, zeros_by), (order, entire)
     name = f"{layer.stem}.weight"
-    return dequantised(name, f"compressed-tensors int{bits}", method, (out, width), decode, *inputs)
+    return made_of(name, f"compressed-tensors int{bits}", method, (out, width), decode, *inputs)
 
 
 def _bits(layer: QuantisedLayer, words: tuple[int, ...], shape: tuple[int, int]) -> int:

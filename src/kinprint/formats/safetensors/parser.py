@@ -5,7 +5,6 @@ Format: 8 bytes little-endian length N, then N bytes of JSON ``{name: {dtype, sh
 as the format's own library demands: a duplicate name or a wrong offset cannot hide in such a file.
 """
 
-import json
 import math
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from kinprint._util.strange_json import repeated_key
 from kinprint.errors import FormatError
 from kinprint.formats.checks import damaged, refuse_lfs_pointer, too_large
 from kinprint.formats.dtypes import item_bytes
@@ -59,16 +59,8 @@ def expected_header_bytes(weight_map: Mapping[str, str]) -> dict[str, int]:
 
 def parse_header(
     raw: bytes | memoryview, *, file: int, file_size: int, label: str
-) -> tuple[list[TensorInfo], dict[str, str]]:
-    """Return the tensors, ordered by position, and the free metadata of a header (without its length field)."""
-    rows, metadata = parse_rows(raw, file=file, file_size=file_size, label=label)
-    return [TensorInfo(*row) for row in rows], metadata
-
-
-def parse_rows(
-    raw: bytes | memoryview, *, file: int, file_size: int, label: str
 ) -> tuple[Sequence[Row | TensorInfo], dict[str, str]]:
-    """Do what `parse_header` does, without making a TensorInfo of each row."""
+    """Return the tensors, ordered by position, and the free metadata of a header (without its length field)."""
     entries = _load(bytes(raw), label)
     metadata = entries.pop("__metadata__", {})
     base = LENGTH_BYTES + len(raw)
@@ -146,7 +138,12 @@ def _load(raw: bytes, label: str) -> dict[str, object]:
     # its dtype), so a duplicate of any kind leaves quotes over; so does anything unusual, and an escape could disguise a
     # key: these go to the slower parser that sees each pair.
     if b"\\" in raw or raw.count(b'"') != _quotes(entries):
-        _refuse_duplicates(raw, label)
+        try:
+            twice = repeated_key(raw)
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"{label}: the header is not valid JSON: {error}") from error
+        if twice is not None:
+            raise damaged(f"{label}: the header names {twice[:200]!r} twice")
     return entries
 
 
@@ -156,23 +153,6 @@ def _quotes(entries: dict[str, object]) -> int:
     free = metadata.values() if isinstance(metadata, dict) else ()
     spelt = sum(4 if isinstance(value, str) else 2 for value in free)
     return 10 * len(entries) + spelt - (8 if "__metadata__" in entries else 0)
-
-
-def _refuse_duplicates(raw: bytes, label: str) -> None:
-    def check(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        seen: dict[str, object] = {}
-        for key, value in pairs:
-            if key in seen:
-                raise damaged(f"{label}: the header names {key[:200]!r} twice")
-            seen[key] = value
-        return seen
-
-    try:
-        json.loads(raw, object_pairs_hook=check)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, FormatError):
-            raise
-        raise FormatError(f"{label}: the header is not valid JSON: {error}") from error
 
 
 _Forms = dict[tuple[str, tuple[int, ...]], tuple[tuple[int, ...], int]]  # dtype and shape: the shape, bytes needed
@@ -227,5 +207,5 @@ def load(session: Session, _folder: Folder, source: Source, number: int, guess: 
     end = LENGTH_BYTES + header_length(head, file_size=size, label=source.label)
     if end > len(head):
         head = memoryview(bytes(head) + bytes(session.read_here(source, ByteRange(len(head), end))))
-    rows, _ = parse_rows(head[LENGTH_BYTES:end], file=number, file_size=size, label=source.label)
+    rows, _ = parse_header(head[LENGTH_BYTES:end], file=number, file_size=size, label=source.label)
     return Shard(source, size, end, {row[0]: row for row in rows})

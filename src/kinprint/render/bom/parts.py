@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import re
 import uuid
@@ -13,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kinprint._util.plain import printable
-from kinprint.errors import NeedsExtra
+from kinprint.errors import imported
 from kinprint.render.facts import NAME, SHOWN, Facts
 from kinprint.render.tables.tidy import Cell
 from kinprint.results.context import Declaration
@@ -73,14 +72,10 @@ def bom_json(
 
     Its serial number is made from `content`. Raises NeedsExtra if cyclonedx-python-lib is not installed.
     """
-    try:
-        importlib.import_module("cyclonedx.output.json")
-    except ImportError as error:
-        raise NeedsExtra("writing a CycloneDX BOM", extra="bom") from error
+    output = imported("cyclonedx.output.json", "writing a CycloneDX BOM", extra="bom")
     from cyclonedx.model.bom import Bom, BomMetaData
     from cyclonedx.model.component import Component, ComponentType
     from cyclonedx.model.tool import ToolRepository
-    from cyclonedx.output.json import JsonV1Dot6
 
     tool = Component(name="kinprint", version=printable(version, NAME), type=ComponentType.APPLICATION, bom_ref="tool")
     bom = Bom(
@@ -89,7 +84,7 @@ def bom_json(
         metadata=BomMetaData(timestamp=started or _NO_DATE, tools=ToolRepository(components=[tool])),
         properties=_properties(facts),
     )
-    data = json.loads(JsonV1Dot6(bom).output_as_string())
+    data = json.loads(output.JsonV1Dot6(bom).output_as_string())
     if started is None:
         del data["metadata"]["timestamp"]
     # the library has no model cards yet; the format has

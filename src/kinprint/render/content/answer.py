@@ -11,9 +11,8 @@ from kinprint.render.texts.words import Words
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, SAME_STRUCTURE, EvidenceTest, Verdict
 from kinprint.results.report import Report
 
-_NEURONS = frozenset(
-    f"{part}_{half}" for part in ("mlp", "expert", "shared") for half in ("gate", "up")
-)  # rows: neurons
+# rows of these are neurons
+_NEURONS = frozenset(f"{part}_{half}" for part in ("mlp", "expert", "shared") for half in ("gate", "up"))
 _CONTROLS = frozenset({"self", "shuffled self"})
 _CORRELATIONS = ("matrix_correlation", "token_rows", "norm_joint")
 _ORDINARY = math.log10(0.05)  # a p-value above this, after correction, is one that unrelated models give every day
@@ -90,10 +89,9 @@ def _reasons(report: Report, verdict: Verdict, words: Words) -> list[str]:
         return [*said, words.say("answer.controls")] if passed >= _CONTROLS else said
     found = [t for t in evidence.tests if t.log10_p_claim is not None and t.log10_p_claim <= verdict.log10_alpha]
     found.sort(key=lambda test: test.log10_p_claim or 0.0)
-    said = [
-        next((line for test in found if (line := tell(test, words)) is not None), "") for tell in (_points, _together)
-    ]
-    return [*(list(filter(None, said)) or own[: MOST - 1]), words.say("answer.odds", **odds)]
+    lines = ((tell(test, words) for test in found) for tell in (_points, _together))
+    said = [first for each in lines if (first := next(filter(None, each), None))]
+    return [*(said or own[: MOST - 1]), words.say("answer.odds", **odds)]
 
 
 def _why_not(report: Report, verdict: Verdict, words: Words) -> str:

@@ -47,22 +47,11 @@ def _bar(place: int, bar: tuple[float, str, bool], last: float, alpha: float, wo
     value, label, bound = bar
     y = 8 + _HIGH * place
     length = max(1.5, _WIDE * _share(-value, last))
-    return Markup(
-        '<text x="{}" y="{}" text-anchor="end" font-size="12">{}</text>'
-        '<rect x="{}" y="{}" width="{:.1f}" height="11" class="{}"/>'
-        '<text x="{:.1f}" y="{}" font-size="12">{}</text>'
-    ).format(
-        _LEFT - 6,
-        y + 10,
-        printable(label, _NAME),
-        _LEFT,
-        y,
-        length,
-        "kp-past" if value <= alpha else "kp-mark",
-        _LEFT + length + 5,
-        y + 10,
-        words.log_p(value, bound=bound),
-    )
+    name, figure = printable(label, _NAME), words.log_p(value, bound=bound)
+    drawn = Markup('<text x="{}" y="{}" text-anchor="end" font-size="12">{}</text>').format(_LEFT - 6, y + 10, name)
+    kind = "kp-past" if value <= alpha else "kp-mark"
+    drawn += Markup('<rect x="{}" y="{}" width="{:.1f}" height="11" class="{}"/>').format(_LEFT, y, length, kind)
+    return drawn + Markup('<text x="{:.1f}" y="{}" font-size="12">{}</text>').format(_LEFT + length + 5, y + 10, figure)
 
 
 def _label(test: EvidenceTest, words: Words) -> str:

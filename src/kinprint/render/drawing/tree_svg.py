@@ -135,12 +135,8 @@ def _draw_edge(sheet: _Sheet, parent: _Row, child: _Row) -> None:
 def _draw_pass(sheet: _Sheet, start: _Row, end: _Row, x: float, colour: str, dash: str, marker: str) -> None:
     """Draw a line that passes all rows between on the left."""
     one, two = start.y + BOX - 8, end.y + 8
-    sheet.line(
-        f"M{start.x:.1f} {one:.1f}H{x:.1f}V{two:.1f}H{end.x - (2 if marker else 0):.1f}",
-        colour,
-        dash=dash,
-        marker=marker,
-    )
+    path = f"M{start.x:.1f} {one:.1f}H{x:.1f}V{two:.1f}H{end.x - (2 if marker else 0):.1f}"
+    sheet.line(path, colour, dash=dash, marker=marker)
 
 
 def _draw_row(sheet: _Sheet, tree: FamilyTree, row: _Row, column: float, tied: bool, words: Words) -> float:
@@ -161,10 +157,9 @@ def _draw_row(sheet: _Sheet, tree: FamilyTree, row: _Row, column: float, tied: b
             f"{content.kind(edge, words)}; {content.firmness(edge, words)}",
             content.heading(tree, edge, words) + content.second_parents(tree, edge.child, edge, words),
         ]
+    top = row.y + (15 if len(said) > 1 else 22)
     for number, text in enumerate(said):
-        sheet.text(
-            column, row.y + (15 if len(said) > 1 else 22) + 16 * number, text, colour=INK if number == 0 else FAINT
-        )
+        sheet.text(column, top + 16 * number, text, colour=FAINT if number else INK)
     return column + max(breadth(text, NOTE_PX) for text in said)
 
 
@@ -176,9 +171,8 @@ def _legend(tree: FamilyTree, words: Words) -> list[str]:
 
 def _foot(sheet: _Sheet, tree: FamilyTree, crossing: list[content.Tie], y: float, words: Words) -> list[float]:
     """Write the ties and the legend under the drawing; returns how far the lines reach."""
-    lines = [(words.say("tree.tie", tie=content.tie_line(tree, tie, words)), TIE_INK) for tie in crossing] + [
-        (text, FAINT) for text in _legend(tree, words)
-    ]
+    lines = [(words.say("tree.tie", tie=content.tie_line(tree, tie, words)), TIE_INK) for tie in crossing]
+    lines += [(text, FAINT) for text in _legend(tree, words)]
     for number, (text, colour) in enumerate(lines):
         sheet.text(MARGIN, y + 20 * number, text, colour=colour)
     return [MARGIN + breadth(text, NOTE_PX) for text, _ in lines] or [0.0]

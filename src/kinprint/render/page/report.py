@@ -19,10 +19,9 @@ from kinprint.render.content.tree import ties, title
 from kinprint.render.drawing.evidence_chart import evidence_chart
 from kinprint.render.page.both_languages import differences
 from kinprint.render.page.first_screen import first_screen
-from kinprint.render.page.layer_map import layer_map_of
+from kinprint.render.page.layer_maps import layer_map_of, role_map
 from kinprint.render.page.markup import PageWords, middle_cut
 from kinprint.render.page.payload import packed, shown_of
-from kinprint.render.page.role_map import role_map
 from kinprint.render.repeat_command import command_of, pairs_command
 from kinprint.render.texts.words import DASH
 from kinprint.results.context import DECLARED, NOT_JUDGED, NOT_SHOWN, NOTHING_DECLARED, OTHER_DECLARED, UNDECLARED

@@ -25,6 +25,7 @@ _OF_CLASS = {class_: class_.replace("_", "-") for class_ in findings.CLASSES} | 
     findings.IDENTICAL: "identical-weights",
     findings.DERIVED: "derived-from",
 }
+_RESTS = "The report itself, with every figure beside its null, says on what this rests."
 _OF_DECLARED = {UNDECLARED: "undeclared-derivation", NOT_SHOWN: "declared-not-shown"}
 
 
@@ -71,9 +72,7 @@ def _described(name: str, rule: dict[str, str]) -> dict[str, Any]:
         "name": name.title().replace("-", ""),
         "shortDescription": {"text": f"{rule['short']}."},
         "fullDescription": {"text": rule["full"]},
-        "help": {
-            "text": f"{rule['full']} The report itself, with every figure beside its null, says on what this rests."
-        },
+        "help": {"text": f"{rule['full']} {_RESTS}"},
         "defaultConfiguration": {"level": rule["level"]},
     }
 

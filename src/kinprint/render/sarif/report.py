@@ -54,18 +54,10 @@ def pairs_sarif(report: PairsReport) -> bytes:
 
 
 def _judged(report: PairsReport, pair: PairSummary) -> Judged:
-    models = report.tree.models
-    told = {name: cell for name, cell in facts_of(report, pair).items() if name not in _ELSEWHERE}
-    return Judged(
-        models[pair.a],
-        models[pair.b],
-        pair.class_,
-        pair.sentence,
-        _certainty_among(report, pair),
-        pair.declared,
-        pair.stands,
-        {"pair": pair_ref(pair), **told},
-    )
+    a, b = (report.tree.models[index] for index in (pair.a, pair.b))
+    facts = {name: cell for name, cell in facts_of(report, pair).items() if name not in _ELSEWHERE}
+    certainty, told = _certainty_among(report, pair), {"pair": pair_ref(pair), **facts}
+    return Judged(a, b, pair.class_, pair.sentence, certainty, pair.declared, pair.stands, told)
 
 
 def _certainty_among(report: PairsReport, pair: PairSummary) -> str:

@@ -1,11 +1,10 @@
 """Lay out results as tidy tables, CSV, Parquet or pandas: one row for each figure, with its null beside it."""
 
-import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from kinprint.errors import NeedsExtra
+from kinprint.errors import imported
 from kinprint.render.forms import checked_table
 from kinprint.render.parentage import direction_among, related
 from kinprint.render.tables import tidy
@@ -173,10 +172,7 @@ pairs_csv, pairs_parquet = report_csv, report_parquet
 
 def to_frame(result: Any, table: str | None = None) -> Any:
     """Return one table of a report as a DataFrame; see `kinprint.results.result.Result.to_frame`."""
-    try:
-        pandas = importlib.import_module("pandas")
-    except ImportError as error:
-        raise NeedsExtra("a DataFrame", extra="pandas") from error
+    pandas = imported("pandas", "a DataFrame", extra="pandas")
     header, rows = TABLES[checked_table(result, table)](result)
     return pandas.DataFrame(
         {

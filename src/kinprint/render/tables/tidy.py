@@ -1,7 +1,6 @@
 """Take columns of tidy tables from dataclasses, and write rows as CSV (RFC 4180) and Parquet."""
 
 import csv
-import importlib
 import io
 import types
 import typing
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from kinprint.errors import NeedsExtra
+from kinprint.errors import imported
 from kinprint.results.p_values import PMethod
 from kinprint.text import Text
 
@@ -134,11 +133,8 @@ def _guarded(text: str) -> str:
 
 def to_parquet(header: Sequence[Column], rows: Sequence[Row], metadata: Mapping[str, object]) -> bytes:
     """Return a table as Parquet: typed columns, null for what does not exist, `metadata` under ``kinprint.<name>``."""
-    try:
-        arrow = importlib.import_module("pyarrow")
-        parquet = importlib.import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise NeedsExtra("writing Parquet", extra="parquet") from error
+    modules = ("pyarrow", "pyarrow.parquet")
+    arrow, parquet = (imported(module, "writing Parquet", extra="parquet") for module in modules)
     kinds = {TEXT: arrow.string(), FLAG: arrow.bool_(), WHOLE: arrow.int64(), REAL: arrow.float64()}
     kinds |= {TEXTS: arrow.list_(kinds[TEXT]), WHOLES: arrow.list_(kinds[WHOLE])}
     schema = arrow.schema(

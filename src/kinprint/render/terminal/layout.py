@@ -9,24 +9,12 @@ from rich.console import Console
 from rich.text import Text
 
 from kinprint._util.plain import printable
-from kinprint.render.content.blocks import (
-    CODE,
-    FAINT,
-    LINES,
-    STATE,
-    STRONG,
-    WARNING,
-    Block,
-    Cell,
-    Column,
-    Line,
-    Section,
-    Table,
-)
+from kinprint.render.content import blocks as content
+from kinprint.render.content.blocks import Block, Cell, Column, Line, Section, Table
 from kinprint.render.texts.words import Words
 
 NARROW = 124  # below so many columns, tables leave out what can be spared
-_STYLES = {STRONG: "bold", WARNING: "yellow", FAINT: "dim"}
+_STYLES = {content.STRONG: "bold", content.WARNING: "yellow", content.FAINT: "dim"}
 _STATES = {"passed": "green", "ok": "green", "failed": "red", "not run": "yellow", "not checked": "yellow"}
 _MOST = 12  # lines of a list
 _CELL, _POINT = 300, 900  # characters
@@ -58,22 +46,22 @@ def print_blocks(blocks: Iterable[Block], console: Console, words: Words, *, sty
                 line(console, text)
 
 
-def print_table(content: Table, console: Console) -> None:
+def print_table(table: Table, console: Console) -> None:
     """Print a table without borders, so that figures fit a narrow terminal and are never cut; headings wrap at spaces."""
     if console.width < NARROW:
-        content = content.without(*(column.key for column in content.columns if column.spare))
-    ranges = [_widths(column, [row[place] for row in content.rows]) for place, column in enumerate(content.columns)]
+        table = table.without(*(column.key for column in table.columns if column.spare))
+    ranges = [_widths(column, [row[place] for row in table.rows]) for place, column in enumerate(table.columns)]
     room = console.width - _GAP * (len(ranges) - 1) - sum(least for least, _ in ranges)
     if room < 0:
-        _print_rows(content, console)
+        _print_rows(table, console)
         return
     shown = rich_table.Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
-    for column, (least, most) in zip(content.columns, ranges, strict=True):
+    for column, (least, most) in zip(table.columns, ranges, strict=True):
         # rich would take the room that is missing from the widest column alone, and then cut the last one
         more, justify = min(most - least, room), "right" if column.figures else "left"
         shown.add_column(column.label, justify=justify, width=least + more, overflow="fold")  # type: ignore[arg-type]
         room -= more
-    for row in content.rows:
+    for row in table.rows:
         shown.add_row(*(_shown(cell) for cell in row))
     console.print(shown)
 
@@ -83,24 +71,25 @@ def _widths(column: Column, cells: Sequence[Cell]) -> tuple[int, int]:
     texts = [part for cell in cells for part in _shown(cell).plain.split("\n")]
     most = max(map(cell_len, (column.label, *texts)))
     words = [word for text in texts for word in text.split()]
-    if column.figures or (cells and all(cell.kind == CODE for cell in cells)):
+    if column.figures or (cells and all(cell.kind == content.CODE for cell in cells)):
         return max(map(cell_len, (*column.label.split(), *texts)), default=0), most
     return min(max(map(cell_len, (*column.label.split(), *words)), default=0), _WORD), most
 
 
-def _print_rows(content: Table, console: Console) -> None:
+def _print_rows(table: Table, console: Console) -> None:
     """Print what is too wide for a table row by row, so that no figure is cut: the first cell, and below it the others by name."""
-    for first, *others in content.rows:
+    for first, *others in table.rows:
         wrapped(console, printable(first.text, _CELL), style="bold")
-        for column, cell in zip(content.columns[1:], others, strict=True):
+        for column, cell in zip(table.columns[1:], others, strict=True):
             if cell.text:
                 wrapped(console, printable(f"{column.label}: {cell.text}", _CELL), mark="  ")
 
 
 def _shown(cell: Cell) -> Text:
-    if cell.kind == LINES:
+    if cell.kind == content.LINES:
         return Text(cell.text)
-    return Text(printable(cell.text, _CELL), style=_STATES.get(str(cell.value), "") if cell.kind == STATE else "")
+    style = _STATES.get(str(cell.value), "") if cell.kind == content.STATE else ""
+    return Text(printable(cell.text, _CELL), style=style)
 
 
 def line(console: Console, text: str, style: str = "") -> None:

@@ -55,8 +55,7 @@ def _sections(report: Report, words: Words, *, details: bool) -> list[Section]:
 
 
 def _print_verdict(report: Report, console: Console, words: Words) -> None:
-    section = content.verdict_section(report, words)
-    blocks = section.blocks
+    blocks = content.verdict_section(report, words).blocks
     line(console, "")
     if report.verdict is not None and isinstance(blocks[0], Line):
         label = f"{words.say('verdict.title')} {blocks[0].text}"

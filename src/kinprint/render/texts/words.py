@@ -24,6 +24,8 @@ MYRIAD = 10_000  # 만: Korean counts in its powers
 _MYRIADS = ((MYRIAD**3, "조"), (MYRIAD**2, "억"), (MYRIAD, "만"))
 _UNITS = ((10**12, 10**12, "T"), (10**9, 10**8, "B"), (10**6, 10**6, "M"))  # a unit, from where on it is used, its name
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+_RESULT = (("found", "x", ".4g"), ("mean", "m", ".3g"), ("z", "z", ".1f"), ("p", "p", ".1f"), ("corrected", "h", ".1f"))
+"""Figures of a test's result: names in the label, in the engine's sentence, and how they are written."""
 _NAMED = ("test", "class", "control")  # identifiers that sentences hold, and that have labels
 
 
@@ -60,19 +62,17 @@ class Words:
 
     def kind(self, kind: str, variant: str | None = None) -> str:
         """Return what was done, as precisely as is known."""
-        exact = f"{kind}.{variant}"
-        return self.label("kind", exact if self.has(f"kind.{exact}") else kind)
+        return self._variant_label("kind", kind, variant)
 
     def verdict(self, class_: str, kind: str | None, variant: str | None = None, kinds: Sequence[str] = ()) -> str:
         """Return a verdict in a few words, such as "derived, further training"; after the kind, further edits that show."""
         more = [self.kind(item) for item in kinds if kind in kinds and item != kind]
-        exact = f"{class_}.{variant}"
-        said = (
-            self.label("class", exact if self.has(f"class.{exact}") else class_),
-            *((self.kind(kind, variant),) if kind else ()),
-            *more,
-        )
-        return ", ".join(said)
+        done = [self.kind(kind, variant)] if kind else []
+        return ", ".join([self._variant_label("class", class_, variant), *done, *more])
+
+    def _variant_label(self, prefix: str, value: str, variant: str | None) -> str:
+        exact = f"{value}.{variant}"
+        return self.label(prefix, exact if self.has(f"{prefix}.{exact}") else value)
 
     def control(self, name: str) -> str:
         """Return the label of a built-in control, else the name of the model that was given."""
@@ -96,16 +96,7 @@ class Words:
         """Return the result of a test, as `kinprint.evidence.verdict.describe` has it, under the test's label."""
         where = self.engine(values["scope"])
         scope = self.in_layer(where.text, values.get("n"))
-        formats = {
-            "found": ("x", ".4g"),
-            "mean": ("m", ".3g"),
-            "z": ("z", ".1f"),
-            "p": ("p", ".1f"),
-            "corrected": ("h", ".1f"),
-        }
-        figures = {
-            name: DASH if values[key] is None else format(values[key], form) for name, (key, form) in formats.items()
-        }
+        figures = {name: DASH if values[key] is None else format(values[key], form) for name, key, form in _RESULT}
         said = self.say("reason.test", test=self.label("test", test), scope=scope, **figures)
         return Phrase(said, where.lang)
 

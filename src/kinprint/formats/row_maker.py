@@ -1,4 +1,4 @@
-"""Make rows of a quantised tensor from the stored tensors that hold its codes, scales and zero points."""
+"""Make rows of a tensor from stored ones: codes, scales and zero points of a quantised one, the factors of a product."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -23,6 +23,11 @@ def by_row(stored: TensorInfo, start: int, stop: int) -> TensorSlice:
     return rows(stored, [(start, stop)])
 
 
+def by_element(stored: TensorInfo, start: int, stop: int) -> TensorSlice:
+    """Select the same elements of a tensor, whatever its shape."""
+    return TensorSlice(stored, ((start, stop),), (stop - start,))
+
+
 def entire(stored: TensorInfo, start: int, stop: int) -> TensorSlice:  # noqa: ARG001 - whichever rows are wanted
     """Select the whole tensor."""
     return whole(stored)
@@ -37,10 +42,10 @@ def by_block(height: int) -> Select:
 
 
 @dataclass(frozen=True, slots=True)
-class Dequantiser:
-    """Makes rows of a tensor from the stored tensors that hold its codes and scales."""
+class RowMaker:
+    """Makes rows of a tensor from stored ones."""
 
-    method: Text  # for the report: "GPTQ 4-bit, groups of 128"
+    method: Text | None  # of quantisation, for the report: "GPTQ 4-bit, groups of 128"
     shape: tuple[int, ...]
     inputs: tuple[TensorInfo | None, ...]  # the stored tensors, None for one that is absent
     selects: tuple[Select, ...]  # what rows of the result need of each
@@ -54,7 +59,7 @@ class Dequantiser:
         return [select(tensor, start, stop) for tensor, select in needed if tensor is not None]
 
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Dequantise the rows. A damaged scale may be anything, and then shows in the values."""
+        """Decode the rows. A damaged scale may be anything, and then shows in the values."""
         if start >= stop:
             return np.empty((0, *self.shape[1:]), np.float32)
         given = iter(parts)
@@ -62,13 +67,13 @@ class Dequantiser:
             return self.decode(start, stop, *(None if tensor is None else next(given) for tensor in self.inputs))
 
 
-def dequantised(
-    name: str, dtype: str, method: Text, shape: tuple[int, ...], decode: Callable[..., Array], *inputs: Input
+def made_of(
+    name: str, dtype: str, method: Text | None, shape: tuple[int, ...], decode: Callable[..., Array], *inputs: Input
 ) -> TensorInfo:
-    """Describe a tensor that is dequantised when it is read; the first input holds its codes."""
+    """Describe a tensor that is made when it is read; the first input holds its codes, if it is quantised by a `method`."""
     stored, selects = tuple(tensor for tensor, _ in inputs), tuple(select for _, select in inputs)
     size, file = sum(tensor.nbytes for tensor in stored if tensor), stored[0].file if stored[0] else 0
-    made = Dequantiser(_shared(method), shape, stored, _shared(selects), decode)
+    made = RowMaker(_shared(method), shape, stored, _shared(selects), decode)
     return TensorInfo(name, dtype, shape, file, 0, size, made)
 
 
