@@ -27,7 +27,16 @@ from packaging.utils import (
 from packaging.version import InvalidVersion, Version
 
 HERE = Path(__file__).resolve().parents[1] / "requirements"
-BASES = {"pip": None, "core": None, "build": None, "dev": "core", "browser": "dev", "demo": "dev", "audit": None, "docs": None}
+BASES = {
+    "pip": None,
+    "core": None,
+    "build": None,
+    "dev": "core",
+    "browser": "dev",
+    "demo": "dev",
+    "audit": None,
+    "docs": None,
+}
 APART = "torch"
 _FILE = re.compile(r"#sha256=([0-9a-f]{64})[^>]*>\s*([^<\s]+)\s*</a>")
 
