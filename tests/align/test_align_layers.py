@@ -65,7 +65,6 @@ def test_a_constant_stack_has_no_score_and_no_counterpart():
     np.testing.assert_array_equal(np.isnan(scores.z), [[False, True, False]] * 3)
     found = choose_map(scores)
     assert found.pairs == (0, None, 2)
-    assert found.inserted == found.deleted == (1,)
 
 
 @pytest.mark.parametrize(
@@ -114,10 +113,6 @@ def test_orders_are_recovered(count, order, kind):
     found = mapped(parents, tuned([parents[i] for i in order]))
     assert found.pairs == tuple(order)
     assert found.kind == kind
-    assert found.monotone == (sorted(order) == order)
-    assert found.inserted == ()
-    assert found.deleted == tuple(i for i in range(count) if i not in order)
-    assert found.repeated == tuple(i for i in range(count) if order.count(i) > 1)
 
 
 def test_a_merge_of_two_parents_shows_where_each_parent_is():
@@ -125,14 +120,13 @@ def test_a_merge_of_two_parents_shows_where_each_parent_is():
     children = tuned([*first[:5], *second[3:9], *first[8:]])
     found = mapped(first, children)
     assert found.pairs == (0, 1, 2, 3, 4, *[None] * 6, 8, 9, 10, 11)
-    assert (found.kind, found.monotone) == ("subsequence", True)
-    assert (found.inserted, found.deleted) == ((5, 6, 7, 8, 9, 10), (5, 6, 7))
+    assert found.kind == "subsequence"
     assert mapped(second, children).pairs == (*[None] * 5, 3, 4, 5, 6, 7, 8, *[None] * 4)
 
 
 def test_independent_models_have_no_map():
     found = mapped(layers(20, 13), layers(24, 14))
-    assert (found.kind, found.monotone, found.pairs) == ("none", False, (None,) * 24)
+    assert (found.kind, found.pairs) == ("none", (None,) * 24)
 
 
 def test_exact_copies_inside_a_model_do_not_break_its_identity():
@@ -143,7 +137,7 @@ def test_exact_copies_inside_a_model_do_not_break_its_identity():
     # reordered, the copies are still used once each
     found = mapped(parents, [parents[i] for i in (5, 3, 4, 1, 0, 2)])
     assert found.kind == "shuffled"
-    assert found.repeated == found.deleted == ()
+    assert sorted(found.pairs) == list(range(6))
     # against the model before it was grown either copy will do, in order
     found = mapped(parents, layers(4, 15))
     assert found.kind == "subsequence"
@@ -167,10 +161,8 @@ def test_the_best_and_the_second_best_are_named():
     found = best_map(pair_scores(parents, children))
     assert found.best == (2, None)
     assert found.runner_up[0] == 0
-    assert found.margin[0] == pytest.approx(0.5 / np.sqrt(1.25), abs=0.1)
-    assert found.margin[1] is None
     alone = best_map(pair_scores(parents[:1], parents[:1]))
-    assert (alone.best, alone.runner_up, alone.margin) == ((0,), (None,), (None,))
+    assert (alone.best, alone.runner_up) == ((0,), (None,))
 
 
 def test_pairs_within_the_cross_talk_do_not_count():

@@ -8,7 +8,6 @@ to layer: a near-copy in which the loudest rows are damped can have a larger z t
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -50,27 +49,22 @@ class LayerScores:
 
 @dataclass(frozen=True)
 class BestMap:
-    """For each layer of B its nearest of A (None if nothing is significant), the second nearest, and the gap in r."""
+    """For each layer of B its nearest of A (None if nothing is significant), and the second nearest."""
 
     best: Pairs
     runner_up: Pairs
-    margin: tuple[float | None, ...]
 
 
 @dataclass(frozen=True)
 class LayerMap:
     """Where the layers of B come from.
 
-    Kinds are "identity"; "subsequence": strictly rising (layers dropped or inserted, as the lists say); "monotone with repeats";
+    Kinds are "identity"; "subsequence": strictly rising (layers dropped or inserted); "monotone with repeats";
     "blocks": runs of consecutive layers that go back and use some twice; "shuffled": any other order; "none".
     """
 
     pairs: Pairs  # for each layer of B the layer of A, or None
     kind: str
-    monotone: bool  # whether the layers of A that occur never go back
-    inserted: tuple[int, ...]  # layers of B without a counterpart
-    deleted: tuple[int, ...]  # layers of A that do not occur
-    repeated: tuple[int, ...]  # layers of A that occur more than once
 
 
 def pair_scores(stacks_a: Sequence[ArrayLike], stacks_b: Sequence[ArrayLike]) -> LayerScores:
@@ -188,7 +182,7 @@ def best_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> BestMap:
     gain = gains(scores, threshold)
     level = _levelled(gain)
     r = np.nan_to_num(scores.correlation, nan=-1.0)
-    found: list[tuple[int | None, int | None, float | None]] = []
+    found: list[tuple[int | None, int | None]] = []
     previous = -1
     for j in range(gain.shape[1]):
         i = int(level[:, j].argmax())
@@ -201,8 +195,7 @@ def best_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> BestMap:
             previous = i
         others = [k for k in range(gain.shape[0]) if k != first]
         second = others[int(r[others, j].argmax())] if others else None
-        margin = float(r[i, j] - r[second, j]) if matched and second is not None else None
-        found.append((i if matched else None, second, margin))
+        found.append((i if matched else None, second))
     return BestMap(*zip(*found, strict=True))
 
 
@@ -261,7 +254,6 @@ def choose_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> LayerMap
     to do with a lesser counterpart: a sum over all layers would not notice one swapped pair among a hundred.
     """
     level = _levelled(gains(scores, threshold))
-    parents, children = level.shape
     wanted = level.max(axis=0) * (1.0 - 1e-8)
 
     def reaches_all(pairs: Pairs) -> bool:
@@ -273,16 +265,7 @@ def choose_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> LayerMap
         pairs = assignment_map(scores, threshold=threshold)
     if not reaches_all(pairs):
         pairs = best_map(scores, threshold=threshold).best
-    used = [i for i in pairs if i is not None]
-    counts = Counter(used)
-    return LayerMap(
-        pairs=pairs,
-        kind=kind_of_map(pairs, parents),
-        monotone=bool(used) and all(b >= a for a, b in pairwise(used)),
-        inserted=tuple(j for j in range(children) if pairs[j] is None),
-        deleted=tuple(i for i in range(parents) if i not in counts),
-        repeated=tuple(sorted(i for i, count in counts.items() if count > 1)),
-    )
+    return LayerMap(pairs, kind_of_map(pairs, parents=len(level)))
 
 
 def kind_of_map(pairs: Pairs, parents: int) -> str:

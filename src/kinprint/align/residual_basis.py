@@ -27,10 +27,7 @@ class ColumnMatch:
 
     index: NDArray[np.intp]  # for each column of A the column of B, or −1
     sign: NDArray[np.int8]  # the sign it carries there; 0 where there is none
-    cosine: FloatArray  # |cosine| with that column (the cosine if signs were not allowed); 0 where there is none
-    margin: FloatArray  # excess over the best other column; negative where the assignment had to take a lesser one
-    null_margin: float  # the largest margin of any column after the tokens of one side were shuffled
-    share: float  # of the matched columns whose margin is beyond `null_margin`
+    share: float  # of the matched columns whose gap to the best other column is beyond all gaps of shuffled tokens
 
     def columns_of_a(self, X: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
         """Return the columns of a matrix of B in A's order and signs, and which columns of A these are."""
@@ -43,16 +40,6 @@ class ColumnMatch:
         moved = np.zeros((len(X), width), dtype=np.float32)
         moved[:, self.index[kept]] = X[:, kept] * self.sign[kept]
         return moved
-
-
-@dataclass(frozen=True)
-class Rotation:
-    """Orthogonal R with E_a R ≈ s·E_b."""
-
-    R: FloatArray  # d×d; a reflection is allowed
-    scale: float  # s, the best common factor
-    residual: float  # ‖E_a R − s·E_b‖ / ‖E_a‖, between 0 and 1
-    null_residual: float  # the same after shuffling the tokens of one side: d² free numbers fit anything to some degree
 
 
 def match_columns(E_a: ArrayLike, E_b: ArrayLike, *, signs: bool = True, seed: int = 0) -> ColumnMatch:
@@ -74,13 +61,12 @@ def match_columns(E_a: ArrayLike, E_b: ArrayLike, *, signs: bool = True, seed: i
     sign[kept] = np.where(signs & (cosines[kept, index[kept]] < 0.0), -1, 1)
     if signs:
         np.abs(cosines, out=cosines)
-    cosine, margin = np.zeros(index.size), np.zeros(index.size)
-    cosine[kept] = cosines[kept, index[kept]]
-    cosines[kept, index[kept]] = -np.inf
-    margin[kept] = cosine[kept] - cosines[kept].max(axis=1) if right.shape[1] > 1 else cosine[kept]
-    null_margin = _null_margin(left, right, signs=signs, seed=seed)
-    share = float(np.mean(margin[kept] > null_margin))
-    return ColumnMatch(index, sign, cosine, margin, null_margin, share)
+    margin = cosines[kept, index[kept]]
+    if right.shape[1] > 1:
+        cosines[kept, index[kept]] = -np.inf
+        margin -= cosines[kept].max(axis=1)  # negative where the assignment had to take a lesser column
+    share = float(np.mean(margin > _null_margin(left, right, signs=signs, seed=seed)))
+    return ColumnMatch(index, sign, share)
 
 
 def _null_margin(left: FloatArray, right: FloatArray, *, signs: bool, seed: int) -> float:
@@ -101,10 +87,11 @@ def _null_margin(left: FloatArray, right: FloatArray, *, signs: bool, seed: int)
     return largest
 
 
-def embedding_rotation(E_a: ArrayLike, E_b: ArrayLike, *, seed: int = 0) -> Rotation:
+def embedding_rotation(E_a: ArrayLike, E_b: ArrayLike) -> FloatArray:
     """Return the rotation that takes the embeddings of A nearest to those of B (orthogonal Procrustes, Schönemann 1966).
 
-    R = UVᵀ of E_aᵀE_b = UΣVᵀ. At least as many tokens as dimensions are needed: fewer leave R undetermined.
+    R = UVᵀ of E_aᵀE_b = UΣVᵀ, which may be a reflection; its d² free numbers fit anything to some degree. At least as many
+    tokens as dimensions are needed: fewer leave R undetermined.
     """
     left, right = _embeddings(E_a, E_b)
     t, d = left.shape
@@ -116,17 +103,8 @@ def embedding_rotation(E_a: ArrayLike, E_b: ArrayLike, *, seed: int = 0) -> Rota
     if 0.0 in norms:
         raise DegenerateInput("rotation: a side is all zeros: expected embeddings")
     left, right = left / norms[0], right / norms[1]
-    U, singular, Vt = np.linalg.svd(left.T @ right)
-    R = U @ Vt
-    common = float(singular.sum())  # ⟨E_a R, E_b⟩ at unit lengths, and so the best factor between them
-    shuffled = right[np.random.default_rng(seed).permutation(t)]
-    by_chance = min(1.0, float(np.linalg.svd(left.T @ shuffled, compute_uv=False).sum()))
-    return Rotation(
-        R=R,
-        scale=common * norms[0] / norms[1],
-        residual=float(np.linalg.norm(left @ R - common * right)),
-        null_residual=math.sqrt(1.0 - by_chance * by_chance),
-    )
+    U, _, Vt = np.linalg.svd(left.T @ right)
+    return np.asarray(U @ Vt)
 
 
 def _embeddings(E_a: ArrayLike, E_b: ArrayLike) -> tuple[FloatArray, FloatArray]:

@@ -108,7 +108,6 @@ class FoundRotation:
 
     R: Rows  # width of A × width of B: row of A times R is compared with a row of B; orthogonal, of wide models where it leads
     agreement: float
-    rounds: int  # until the pairing stood still
     pairs: tuple[Index, Index, Rows]  # of the first layers: neurons of A and B, and signs between up and down rows
 
 
@@ -277,9 +276,8 @@ def find_rotation(
         used.append(rows)
     R = start
     signs = [_first_signs(*side, index) for side, index in zip(sides, indices, strict=True)] if R is None else []
-    rounds = 0
-    for rounds in range(1, 1 + (WIDE_ITERATIONS if most else ITERATIONS)):
-        if R is None or rounds > 1:
+    for done in range(WIDE_ITERATIONS if most else ITERATIONS):
+        if R is None or done:
             R = _procrustes(sides, indices, signs)
         again = on_all_cores(lambda side: _match_rotated(*side, R), sides)  # noqa: B023 - called at once
         still = bool(indices) and all(np.array_equal(new, old) for (new, _), old in zip(again, indices, strict=True))
@@ -288,7 +286,7 @@ def find_rotation(
             break
     assert R is not None
     shares = on_all_cores(lambda side: agreement(side[0].kinds, side[1].kinds, R), sides)
-    return FoundRotation(R, float(np.mean(shares)), rounds, (used[0], indices[0], signs[0]))
+    return FoundRotation(R, float(np.mean(shares)), (used[0], indices[0], signs[0]))
 
 
 def _check(a: Neurons, b: Neurons) -> None:

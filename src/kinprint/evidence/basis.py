@@ -184,7 +184,7 @@ def _column_match(
 
 
 def token_rotations(
-    models: tuple[Model, Model], tokens: Sequence[tuple[int, int]] | None, allowance: int | None, *, seed: int
+    models: tuple[Model, Model], tokens: Sequence[tuple[int, int]] | None, allowance: int | None
 ) -> list[NDArray[np.float32]]:
     """Return the rotation that shared tokens suggest, as a first guess; none where too few are shared to determine one."""
     width = models[0].hidden or 0
@@ -192,7 +192,7 @@ def token_rotations(
         return []
     embedded, _ = shared_embeddings(models, tokens, allowance) if len(tokens) >= LEAST_TOKENS else (None, 0)
     try:
-        return [embedding_rotation(*embedded, seed=seed).R.astype(np.float32)] if embedded is not None else []
+        return [embedding_rotation(*embedded).astype(np.float32)] if embedded is not None else []
     except DegenerateInput:
         return []
 

@@ -59,12 +59,9 @@ class Origin:
     """What the shared part looks like. Figures are None where there was nothing to take them from."""
 
     reading: str
-    norm_correlation: float | None
-    learned_slope: float | None
-    slope: float | None
-    slope_cv: float | None
-    uniform: bool
     reasons: tuple[Text, ...]
+    norm_correlation: float | None = None
+    learned_slope: float | None = None
     level: float | None = None  # the larger of what is kept of the learned part and of the rest
     exact: bool = False  # whether the parts compared are the same number by number
 
@@ -111,7 +108,7 @@ def origin_of(matrices: Mapping[str, Pairs], norms: Pairs) -> Origin:
         reasons.append(Text("{x:.2f} of what was learned is kept, and {y:.2f} of the rest", x=learned, y=y))
     if cv is not None and slope is not None:
         reasons.append(Text("B keeps {x:.2f} of A's weights, varying by {y:.0%} between roles", x=slope, y=cv))
-    return Origin(reading, norm_r, learned if enough else None, slope, cv, uniform, tuple(reasons), level)
+    return Origin(reading, tuple(reasons), norm_r, learned if enough else None, level)
 
 
 def origin_of_parts(
@@ -142,7 +139,7 @@ def origin_of_parts(
         readings.append(TRAINING if norm_r >= NORM_KEPT and x >= NORM_MOVED else UNCLEAR)
         exact &= all(np.array_equal(a, b) for a, b in norms)
     reading = readings[0] if len(set(readings)) == 1 else UNCLEAR
-    return Origin(reading, norm_r, None, None, None, uniform=False, reasons=tuple(reasons), exact=exact)
+    return Origin(reading, tuple(reasons), norm_r, exact=exact)
 
 
 def _norm_figures(norms: Pairs) -> tuple[float, list[float]]:

@@ -54,8 +54,7 @@ class EditEvidence:
     @classmethod
     def not_run(cls, why: Text) -> EditEvidence:
         """Return what stands for a search that broke off: no kind, and no word on whether training is shared."""
-        unclear = Origin(UNCLEAR, None, None, None, None, False, (why,))
-        return cls(origin=unclear, untested=labelled(SINGLE_WEIGHTS, why))
+        return cls(origin=Origin(UNCLEAR, (why,)), untested=labelled(SINGLE_WEIGHTS, why))
 
 
 UNEXPLAINED = 10.0

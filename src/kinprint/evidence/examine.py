@@ -324,7 +324,7 @@ def _search_rotation(
     blurred = _blurred(basis) or (basis.rejects(LOG10_ALPHA) and misplaced)
     if not ((case.options.deep or _related(assessment)) and (_open(assessment) or blurred)):
         return assessment, RotationEvidence(untested=_see_deep(assessment, ROTATED_BASIS))
-    starts = token_rotations(case.models, case.tokens, case.allowance(0.3), seed=case.options.seed)
+    starts = token_rotations(case.models, case.tokens, case.allowance(0.3))
     a, b = StoredWeights(case.models[0]), StoredWeights(case.models[1])
     # the search fits one side to the other: it is made in one order, whichever of the models is called A
     turned = case.probes[0].rank() > case.probes[1].rank()

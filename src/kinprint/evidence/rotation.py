@@ -323,7 +323,7 @@ def _half_layers(
 
 def _unexamined(why: Text) -> Origin:
     """Return the reading that claims least: weights or initialisation."""
-    return Origin(UNCLEAR, None, None, None, None, uniform=False, reasons=(Text("not examined: {why}", why=why),))
+    return Origin(UNCLEAR, (Text("not examined: {why}", why=why),))
 
 
 def _origin(

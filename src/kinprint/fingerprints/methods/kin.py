@@ -67,4 +67,4 @@ def _starts(a: Weights, b: Weights) -> list[Rows]:
         found = embedding_rotation(a.embedding(one.ids[first]), b.embedding(two.ids[second]))
     except DegenerateInput:
         return []
-    return [found.R.astype("float32")]
+    return [found.astype("float32")]
