@@ -58,6 +58,7 @@ class RoleInfo:
 class Role(StrEnum):
     """Role of a tensor. The value is the name used in reports and in the architecture files."""
 
+    _ignore_ = "weight"
     # whole model
     EMBEDDING = "embedding"
     POSITION_EMBEDDING = "position_embedding"
@@ -145,56 +146,16 @@ class Role(StrEnum):
     SHARED_UP = "shared_up"
     SHARED_DOWN = "shared_down"
     # biases: the role of the weight with _bias
-    EMBEDDING_PROJECTION_BIAS = "embedding_projection_bias"
-    HEAD_PROJECTION_BIAS = "head_projection_bias"
-    RELATIVE_EMBEDDING_NORM_BIAS = "relative_embedding_norm_bias"
-    PATCH_EMBEDDING_BIAS = "patch_embedding_bias"
-    CONV_STEM_BIAS = "conv_stem_bias"
-    ENCODER_EMBEDDING_NORM_BIAS = "encoder_embedding_norm_bias"
-    ENCODER_FINAL_NORM_BIAS = "encoder_final_norm_bias"
-    CROSS_NORM_BIAS = "cross_norm_bias"
-    CROSS_OUTPUT_NORM_BIAS = "cross_output_norm_bias"
-    MIXER_NORM_BIAS = "mixer_norm_bias"
-    ATTN_POSITION_Q_BIAS = "attn_position_q_bias"
-    ATTN_POSITION_K_BIAS = "attn_position_k_bias"
-    CROSS_Q_BIAS = "cross_q_bias"
-    CROSS_K_BIAS = "cross_k_bias"
-    CROSS_V_BIAS = "cross_v_bias"
-    CROSS_O_BIAS = "cross_o_bias"
-    MIXER_IN_BIAS = "mixer_in_bias"
-    MIXER_GATE_BIAS = "mixer_gate_bias"
-    MIXER_RATES_BIAS = "mixer_rates_bias"
-    MIXER_DECAYS_BIAS = "mixer_decays_bias"
-    MIXER_OUT_BIAS = "mixer_out_bias"
-    MIXER_CONV_BIAS = "mixer_conv_bias"
-    MIXER_STEP_BIAS = "mixer_step_bias"
-    SSM_IN_BIAS = "ssm_in_bias"
-    SSM_GATE_BIAS = "ssm_gate_bias"
-    SSM_OUT_BIAS = "ssm_out_bias"
-    SSM_CONV_BIAS = "ssm_conv_bias"
-    SSM_STEP_BIAS = "ssm_step_bias"
-    EMBEDDING_NORM_BIAS = "embedding_norm_bias"
-    FINAL_NORM_BIAS = "final_norm_bias"
-    HEAD_BIAS = "head_bias"
-    HEAD_DENSE_BIAS = "head_dense_bias"
-    HEAD_NORM_BIAS = "head_norm_bias"
-    POOLER_BIAS = "pooler_bias"
-    INPUT_NORM_BIAS = "input_norm_bias"
-    POST_ATTENTION_NORM_BIAS = "post_attention_norm_bias"
-    ATTENTION_OUTPUT_NORM_BIAS = "attention_output_norm_bias"
-    MLP_OUTPUT_NORM_BIAS = "mlp_output_norm_bias"
-    Q_NORM_BIAS = "q_norm_bias"
-    K_NORM_BIAS = "k_norm_bias"
-    ATTN_Q_BIAS = "attn_q_bias"
-    ATTN_K_BIAS = "attn_k_bias"
-    ATTN_V_BIAS = "attn_v_bias"
-    ATTN_O_BIAS = "attn_o_bias"
-    ATTN_Q_A_BIAS = "attn_q_a_bias"
-    ATTN_KV_A_BIAS = "attn_kv_a_bias"
-    MLP_GATE_BIAS = "mlp_gate_bias"
-    MLP_UP_BIAS = "mlp_up_bias"
-    MLP_DOWN_BIAS = "mlp_down_bias"
-    ROUTER_BIAS = "router_bias"
+    for weight in (
+        EMBEDDING_PROJECTION, HEAD_PROJECTION, RELATIVE_EMBEDDING_NORM, PATCH_EMBEDDING, CONV_STEM,
+        ENCODER_EMBEDDING_NORM, ENCODER_FINAL_NORM, CROSS_NORM, CROSS_OUTPUT_NORM, MIXER_NORM, ATTN_POSITION_Q,
+        ATTN_POSITION_K, CROSS_Q, CROSS_K, CROSS_V, CROSS_O, MIXER_IN, MIXER_GATE, MIXER_RATES, MIXER_DECAYS,
+        MIXER_OUT, MIXER_CONV, MIXER_STEP, SSM_IN, SSM_GATE, SSM_OUT, SSM_CONV, SSM_STEP, EMBEDDING_NORM,
+        FINAL_NORM, HEAD, HEAD_DENSE, HEAD_NORM, POOLER, INPUT_NORM, POST_ATTENTION_NORM, ATTENTION_OUTPUT_NORM,
+        MLP_OUTPUT_NORM, Q_NORM, K_NORM, ATTN_Q, ATTN_K, ATTN_V, ATTN_O, ATTN_Q_A, ATTN_KV_A, MLP_GATE, MLP_UP,
+        MLP_DOWN, ROUTER,
+    ):  # fmt: skip
+        vars()[f"{weight}_bias".upper()] = f"{weight}_bias"
 
     info: RoleInfo  # kind, scope and axes of this role; set below, on the members themselves
 

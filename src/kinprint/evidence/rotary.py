@@ -13,6 +13,7 @@ import numpy as np
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.arch.configs import flattened, kv_heads_of
+from kinprint.arch.roles import BIASES
 from kinprint.errors import BudgetExceeded
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import MAX_GAP_BYTES
@@ -30,7 +31,7 @@ NOTE = Text(
     "rows of q and k stand as in Meta's checkpoints, the two of a pair next to each other; they are read in the order of "
     "Hugging Face (nothing says which it is: the other model told)"
 )
-_REORDERED = (Role.ATTN_Q, Role.ATTN_K, Role.ATTN_Q_BIAS, Role.ATTN_K_BIAS)
+_REORDERED = (Role.ATTN_Q, Role.ATTN_K, BIASES[Role.ATTN_Q], BIASES[Role.ATTN_K])
 
 
 def in_one_order(a: Model, b: Model) -> tuple[Model, Model]:
