@@ -164,7 +164,6 @@ class Condition:
 class Formula:
     """A product or quotient of other dims, evaluated from the left; a quotient must be exact."""
 
-    text: str
     terms: tuple[tuple[str, str], ...]  # operator, dim
 
 
