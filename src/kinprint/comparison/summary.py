@@ -12,7 +12,7 @@ from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput
 from kinprint.model.reader import Sample
 from kinprint.results.measurements import OK, NullResult, RoleSummary, TensorComparison
-from kinprint.stats import joint_independent, joint_tail, rows_taken
+from kinprint.stats.joint import joint_independent, joint_tail, rows_taken
 from kinprint.text import Text
 
 ONE = Text("one permutation for all layers")

@@ -21,8 +21,8 @@ from kinprint.evidence.exact_tests import RESIDUAL_ORDER, counted
 from kinprint.evidence.exchangeability import both_repeat, unit_ranks
 from kinprint.evidence.probe import Probe, SamplePair, is_residual_norm, sample_pairs
 from kinprint.results.findings import EvidenceTest
-from kinprint.stats import check_range
 from kinprint.stats.fixedpoints import fixed_points
+from kinprint.stats.moments import check_range
 from kinprint.stats.tails import DECISIVE
 from kinprint.text import Text
 

@@ -22,9 +22,10 @@ from kinprint.model.reader import Sample
 from kinprint.results.findings import EvidenceTest
 from kinprint.results.measurements import NullResult
 from kinprint.results.p_values import PMethod
-from kinprint.stats import block_nulls, joint_independent, joint_tail, null_for
-from kinprint.stats.fixedpoints import FixedPoints, combined_fixed_points, fixed_points
+from kinprint.stats.fixedpoints import FixedPoints, fixed_points, log10_p_total
+from kinprint.stats.joint import block_nulls, joint_independent, joint_tail
 from kinprint.stats.moments import check_magnitude
+from kinprint.stats.nulls import null_for
 from kinprint.text import Text, verbatim
 
 RESIDUAL_ORDER = Text("residual dimensions have no order of their own")
@@ -206,7 +207,7 @@ def counted(name: str, scope: Text, found: Sequence[FixedPoints], assumption: Te
         null_mean=float(layers),
         null_sd=math.sqrt(layers),
         z=(total - layers) / math.sqrt(layers),
-        log10_p=combined_fixed_points([item.count for item in found], [item.n for item in found]),
+        log10_p=log10_p_total(total, tuple(item.n for item in found)),
         n=sum(item.n for item in found),
         blocks=layers,
         null=Text("a random order in each layer"),

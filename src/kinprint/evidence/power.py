@@ -3,12 +3,11 @@
 Relations are planted in the values at hand and the test that ships is run on them (`kinprint.stats.power`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Self
 
 import numpy as np
 
@@ -71,7 +70,7 @@ def _points_power(
     """Plant relations in rows, and count fixed points; `test.blocks` layers have rows like those of `blocks`."""
     n, width = blocks[0][0].shape
     layers = test.blocks if test.name != DIMENSION_POINTS else 1
-    needed = count_needed([n] * layers, level)
+    needed = count_needed((n,) * layers, level)
     reason = Text("{n} rows in each of {m} layers cannot reach the level", n=n, m=layers)
     if needed is None:
         return _finding(test, quantity, level, None, reason, (n, width))
@@ -95,7 +94,7 @@ class _Products:
     width: int
 
     @classmethod
-    def of(cls, one: FloatArray, two: FloatArray) -> _Products:
+    def of(cls, one: FloatArray, two: FloatArray) -> Self:
         return cls((one @ one.T, two @ two.T), one @ two.T, one.shape[1])
 
     def count(self, strength: float, draw: int) -> float:

@@ -6,7 +6,7 @@ needs 0.9 is none. Formulas overstate what a test sees whose bounds weaken as a 
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,7 @@ def planted_order(count: int, draw: int) -> NDArray[np.intp]:
     return np.random.default_rng(draw // 2).permutation(count)
 
 
-def count_needed(sizes: Sequence[int], log10_alpha: float) -> int | None:
+def count_needed(sizes: tuple[int, ...], log10_alpha: float) -> int | None:
     """Return the smallest total of fixed points whose p-value is at most alpha; None if all rows together do not reach it."""
     most = sum(sizes)
     if log10_p_total(most, sizes) > log10_alpha:

@@ -24,7 +24,7 @@ from kinprint.metrics import METRICS
 from kinprint.metrics.distance import MAX_CV
 from kinprint.metrics.identity import GRIDS
 from kinprint.results.measurements import NullResult
-from kinprint.stats import null_for
+from kinprint.stats.nulls import null_for
 from kinprint.stats.tails import log10_p_moments, log10_p_normal
 from kinprint.studies.outcome import Missing
 from kinprint.text import Text
