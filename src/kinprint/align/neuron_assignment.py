@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kinprint._util.cores import on_all_cores
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, check_finite, unit_rows
 from kinprint.align.assignment import assigned
 from kinprint.errors import DegenerateInput
 from kinprint.results.p_values import PMethod
@@ -69,15 +69,6 @@ class NeuronMatch:
     p_detail: Text  # the same in words
 
 
-@dataclass(frozen=True)
-class NeuronMap:
-    """The map that gate and up agree on."""
-
-    kind: str
-    index: NDArray[np.intp]  # for each neuron of A that of B, or −1
-    share: float  # of the smaller model's neurons that were found
-
-
 def match_rows(A: ArrayLike, B: ArrayLike, *, signed: bool = True) -> NDArray[np.intp]:
     """Return for each row of `A` the row of `B` with which it is paired by cosine, or −1.
 
@@ -95,13 +86,9 @@ def _directions(X: ArrayLike, side: str) -> FloatArray:
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2 or rows.size == 0:
         raise DegenerateInput(f"neurons: {side} has shape {rows.shape}: expected a matrix with a row per neuron")
-    bad = rows.size - int(np.count_nonzero(np.isfinite(rows)))
-    if bad:
-        raise DegenerateInput(f"neurons: {side} holds {bad} non-finite of {rows.size} values: expected none")
+    check_finite(rows, Text("neurons"), side)
     check_range(rows, side)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit: FloatArray = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0.0)
-    return unit
+    return unit_rows(rows)
 
 
 def _match(left: FloatArray, right: FloatArray, *, signed: bool, mutual: bool) -> NDArray[np.intp]:
@@ -296,17 +283,13 @@ def log10_p_poisson(count: int, rate: float) -> float:
     return min(0.0, count * math.log(rate) - rate - math.lgamma(count + 1) + math.log(total)) / math.log(10.0)
 
 
-def recovered_map(match: NeuronMatch) -> NeuronMap:
-    """Return the map of neurons on which gate and up agree, and what kind it is; none if the agreement may be chance."""
+def recovered_map(match: NeuronMatch) -> tuple[str, NDArray[np.intp]]:
+    """Return the kind of map on which gate and up agree, and for each neuron of A that of B, or −1; none if it may be chance."""
     index = np.where(match.gate_index == match.up_index, match.gate_index, -1)
-    found = index[index >= 0]
-    share = match.agreement / match.n
     if match.log10_p > SIGNIFICANT:
         # with few draws the Monte-Carlo p cannot fall this far: then more draws are needed, not a lower bar
-        return NeuronMap(NONE, np.full_like(index, -1), share)
+        return NONE, np.full_like(index, -1)
     if index.size != match.rows_b:
-        kind = SUBSET
-    else:
-        in_place = np.count_nonzero(index == np.arange(index.size))
-        kind = IDENTITY if 2 * in_place > found.size else PERMUTED
-    return NeuronMap(kind, index, share)
+        return SUBSET, index
+    in_place = np.count_nonzero(index == np.arange(index.size))
+    return IDENTITY if 2 * in_place > np.count_nonzero(index >= 0) else PERMUTED, index

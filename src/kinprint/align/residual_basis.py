@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, check_finite, unit_rows
 from kinprint.align.assignment import assigned
 from kinprint.errors import DegenerateInput
 from kinprint.stats.moments import check_range
+from kinprint.text import Text
 
 MAX_WIDTH = 4096
 """Widest residual stream that is aligned here: a d×d assignment takes seconds there, a rotation minutes."""
@@ -49,7 +50,7 @@ def match_columns(E_a: ArrayLike, E_b: ArrayLike, *, signs: bool = True, seed: i
     be negated. The null shuffles tokens, all columns alike: margins that shuffled tokens reach show nothing.
     """
     left, right = _embeddings(E_a, E_b)
-    left, right = _unit_columns(left), _unit_columns(right)
+    left, right = unit_rows(left.T).T, unit_rows(right.T).T
     cosines = left.T @ right
     index = assigned(np.abs(cosines) if signs else cosines)
     index[~np.asarray(left.any(axis=0))] = -1
@@ -114,14 +115,6 @@ def _embeddings(E_a: ArrayLike, E_b: ArrayLike) -> tuple[FloatArray, FloatArray]
     for side, E in (("a", left), ("b", right)):
         if E.shape[1] > MAX_WIDTH:
             raise DegenerateInput(f"residual: {side} is {E.shape[1]} wide: expected at most {MAX_WIDTH} columns")
-        bad = E.size - int(np.count_nonzero(np.isfinite(E)))
-        if bad:
-            raise DegenerateInput(f"residual: {side} holds {bad} non-finite of {E.size} values: expected none")
+        check_finite(E, Text("residual"), side)
         check_range(E, side)
     return left, right
-
-
-def _unit_columns(E: FloatArray) -> FloatArray:
-    lengths = np.linalg.norm(E, axis=0)
-    unit: FloatArray = np.divide(E, lengths, out=np.zeros_like(E), where=lengths > 0.0)
-    return unit

@@ -264,7 +264,8 @@ def find_rotation(
     indices: list[Index] = []
     used: list[Index] = []
     for a, b in pairs:  # one pair at a time: they may be read only now
-        _check(a, b)
+        if (a.gate is None) != (b.gate is None):
+            raise DegenerateInput("rotation: only one side has gate matrices")
         # fewer rows than dimensions would leave the rotation undetermined
         rows = np.sort(rng.permutation(a.count if among is None else among)[: max(SAMPLED, a.width, most)])
         if start is None:
@@ -287,11 +288,6 @@ def find_rotation(
     assert R is not None
     shares = on_all_cores(lambda side: agreement(side[0].kinds, side[1].kinds, R), sides)
     return FoundRotation(R, float(np.mean(shares)), (used[0], indices[0], signs[0]))
-
-
-def _check(a: Neurons, b: Neurons) -> None:
-    if (a.gate is None) != (b.gate is None):
-        raise DegenerateInput("rotation: only one side has gate matrices")
 
 
 def _first_signs(a: Neurons, b: Neurons, index: Index) -> Rows:

@@ -43,10 +43,9 @@ class Slope:
 class Residual:
     """What child − slope·parent looks like."""
 
-    # `level` is its root mean square, `rounding` that of storage alone; `row_z` the excess of the rows' squared mutual
-    # correlations in standard deviations. `white` is None where too little is left above rounding, or the slice is too small.
+    # `level` is its root mean square, `row_z` the excess of the rows' squared mutual correlations in standard deviations.
+    # `white` is None where too little is left above rounding, or the slice is too small.
     level: float
-    rounding: float
     kurtosis: float
     row_z: float
     white: bool | None
@@ -114,7 +113,7 @@ def residual_of(A: FloatArray, B: FloatArray, slope: float, dtype_b: str) -> Res
             and abs(magnitude) < 0.03 + 4.0 / math.sqrt(some.size * columns)
             and abs(row_z) < 3.5
         )
-    return Residual(math.sqrt(variance), rounding, kurtosis, row_z, white)
+    return Residual(math.sqrt(variance), kurtosis, row_z, white)
 
 
 def _dispersion(relative: FloatArray, chance: float) -> tuple[float, float]:

@@ -1,16 +1,15 @@
 """Describe how one model was made of the other: role by role, from larger slices; and as a merge of given parents."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self, get_args
 
 import numpy as np
 
 from kinprint._util.numeric import evenly_spaced
 from kinprint.arch import Role
-from kinprint.edits.edit_names import PRUNED, NamedEdit, explain_edit
+from kinprint.edits.edit_names import PRUNED, Name, NamedEdit, explain_edit
 from kinprint.edits.merging import MixtureSums
 from kinprint.edits.pair import PairEdit, describe
 from kinprint.edits.rounding import is_float, steps, stored_bits, used_dtype
@@ -52,7 +51,7 @@ class EditEvidence:
     split: ExpertSplit | None = None
 
     @classmethod
-    def not_run(cls, why: Text) -> EditEvidence:
+    def not_run(cls, why: Text) -> Self:
         """Return what stands for a search that broke off: no kind, and no word on whether training is shared."""
         return cls(origin=Origin(UNCLEAR, (why,)), untested=labelled(SINGLE_WEIGHTS, why))
 
@@ -121,10 +120,7 @@ FOLLOWS = 0.999
 """Share of a child's numbers that follow from the parent's, from which it was made of these: of a model rounded to BF16 and the
 same rounded to four bits, the one gives 99.5 % of the other."""
 _ONE_WAY = ("quantised", "pruned", "truncated", "merged_or_reweighted")
-_SPECIAL = (
-    "identical", "cast", "scaled", "rescaled", "quantised", "pruned", "truncated", "low_rank", "noise",
-    "merged_or_reweighted", "changed", "unknown",
-)  # fmt: skip
+_SPECIAL: tuple[Name, ...] = get_args(Name)
 """Names of edits, the most special first: of the two directions, the one that has more to say is taken."""
 
 

@@ -1,7 +1,8 @@
 """Hold all that the rules of the verdict look at."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from kinprint.evidence.common_start import Origin
 from kinprint.evidence.expert_split import ExpertSplit
@@ -70,3 +71,8 @@ class Facts:
     def component(self, name: str) -> findings.ComponentFinding | None:
         """Return one part's finding."""
         return next((item for item in self.components if item.component == name), None)
+
+
+def shared_fields(source: object, target: type) -> dict[str, Any]:
+    """Return the values of the fields that a dataclass has in common with another, by name."""
+    return {item.name: getattr(source, item.name) for item in fields(target) if hasattr(source, item.name)}

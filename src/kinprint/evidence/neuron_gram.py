@@ -4,8 +4,6 @@ The profiles (`kinprint.align.rotation`) of neurons that kept their order are co
 neurons that find their own place has an exact null, since the orders of unrelated models are independent.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ layer's rows depend on no basis and no order of neurons: they propose pairs of l
 of all others which belong together. Every such choice is paid for in the p-value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

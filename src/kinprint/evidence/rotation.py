@@ -5,10 +5,9 @@ their order (`kinprint.evidence.neuron_gram`). The second is for neurons that we
 layers, and the neurons of OTHER layers are matched under it, beside an empirical null, as in `kinprint.evidence.neuron_matching`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
@@ -43,9 +42,8 @@ MATCHED = "neuron_match_rotated"
 
 ORIGIN_LAYERS = 3  # layers in which it is asked whether training is shared
 NEAR_BEST = 0.9
-HINT = (
-    0.25  # of the largest share of unrelated models: what leading dimensions must show for all of them to be looked at
-)
+HINT = 0.25
+"""Of the largest share of unrelated models: what leading dimensions must show for all of them to be looked at."""
 
 Slices = dict[str, list[tuple[FloatArray, FloatArray]]]
 
@@ -66,7 +64,7 @@ class RotationEvidence(SearchResult):
         known = [layer for layer in self.by_layer if layer in self.rotations]
         return self.rotations[min(known, key=lambda layer: self.by_layer[layer])] if known else None
 
-    def mirrored(self) -> RotationEvidence:
+    def mirrored(self) -> Self:
         """Return the same as seen from the other side; of layers that were held against one of the other's, the best stays."""
         best = sorted(
             self.layers, key=lambda layer: -self.by_layer.get(layer, 0.0)
@@ -231,7 +229,9 @@ def _reordered(
         choices = len(tried) * max(1, len(layers[0]))
         results = _other_layers(a, b, best, pairs, layers, null, seed)
         tests = _tests(results, null, STATISTIC, choices, OTHER_LAYERS)
-        found = [result.pair for test, result in zip(tests, results, strict=True) if _matches(test)]
+        found = [
+            result.pair for test, result in zip(tests, results, strict=True) if (test.log10_p or 0.0) <= LAYER_ALPHA
+        ]
         # layers that one rotation explains are taken: near-copies of them in either model would match as well
         left = [[at for at in side if all(at != pair[i] for pair in found)] for i, side in enumerate(layers)]
         if all(left) and not fits.is_wide(a, b):
@@ -259,20 +259,14 @@ def _reordered(
     )
 
 
-def _matches(test: EvidenceTest) -> bool:
-    return (test.log10_p or 0.0) <= LAYER_ALPHA
-
-
 def _tests(
     results: Sequence[HeldOut], null: EmpiricalNull, statistic: str, choices: int, assumption: Text
 ) -> list[EvidenceTest]:
     """Return a test for each pair of layers, corrected for the fits, the layers chosen from and the layers tested."""
     tests = []
     for found in results:
-        test, largest = (
-            EvidenceTest(MATCHED, MLP_NEURONS, found.pair[1]),
-            max(null.largest(statistic), MARGIN * found.own),
-        )
+        test = EvidenceTest(MATCHED, MLP_NEURONS, found.pair[1])
+        largest = max(null.largest(statistic), MARGIN * found.own)
         tries = choices * len(results)
         tests.append(agreement_test(test, found.match, null, largest, tries=tries, assumption=assumption))
     return tests
