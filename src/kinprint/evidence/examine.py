@@ -229,8 +229,8 @@ def _rotation_controls(case: Case, rotated: RotationEvidence) -> list[ControlFin
 
 def _evidence(facts: Facts, stages: Sequence[Text]) -> Evidence:
     shown = shared_fields(facts, Evidence)
-    every = {name: tuple(value) if isinstance(value, list) else value for name, value in shown.items()}
-    return Evidence(**every, stages=tuple(stages))
+    lists = {name: tuple(value) for name, value in shown.items() if isinstance(value, list)}
+    return Evidence(**shown | lists, stages=tuple(stages))
 
 
 def _all_same(assessment: Assessment) -> bool:

@@ -6,7 +6,7 @@ neurons that find their own place has an exact null, since the orders of unrelat
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -18,14 +18,14 @@ from kinprint.align.rotation import Index, Neurons, Rows, gram_profiles
 from kinprint.arch import Role
 from kinprint.arch.roles import MLPS
 from kinprint.errors import BudgetExceeded, DegenerateInput
-from kinprint.evidence.exact_tests import NEURON_ORDER
+from kinprint.evidence.exact_tests import NEURON_ORDER, counted
 from kinprint.evidence.exchangeability import both_follow_index, fair_signs
 from kinprint.evidence.words import word
 from kinprint.model.weights import Weights
 from kinprint.results.findings import DERIVED, NO_EVIDENCE, ControlFinding, EvidenceTest
 from kinprint.results.p_values import PMethod
 from kinprint.stats.combine import bonferroni
-from kinprint.stats.fixedpoints import fixed_points
+from kinprint.stats.fixedpoints import FixedPoints, fixed_points
 from kinprint.text import Text, joined
 
 GRAM_LAYERS = 8
@@ -258,16 +258,11 @@ def hold_gram(a: GramSide, b: GramSide, *, checked: bool = False) -> GramTable:
 def gram_test(table: GramTable) -> EvidenceTest:
     """Return the best pair of layers as one test, corrected for all that were tried."""
     i, j = table.best()
-    return EvidenceTest(
-        GRAM,
-        MLP_NEURONS,
+    found = FixedPoints(int(table.counts[i, j]), table.tested, float(table.log10_p[i, j]))
+    return replace(
+        counted(GRAM, MLP_NEURONS, [found], NEURON_ORDER),
         layer=table.layers_b[j],
-        statistic=float(table.counts[i, j]),
-        null_mean=1.0,
-        null_sd=1.0,
-        z=float(table.counts[i, j]) - 1.0,
-        log10_p=bonferroni(float(table.log10_p[i, j]), table.tries),
-        n=table.tested,
+        log10_p=bonferroni(found.log10_p, table.tries),
         blocks=table.tries,
         null=Text("a random order of neurons"),
         p_method=PMethod.BEST_LAYERS,

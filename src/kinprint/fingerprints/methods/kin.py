@@ -13,7 +13,7 @@ from kinprint.evidence.empirical_null import load_null
 from kinprint.evidence.neuron_gram import GRAM
 from kinprint.evidence.rotation import examine_rotation
 from kinprint.evidence.verdict import LOG10_ALPHA
-from kinprint.fingerprints.base import CHANGES, Chance, Method, Score, register
+from kinprint.fingerprints.base import CHANGES, Method, Score, pair_null, register
 from kinprint.model.tokens import common_rows
 from kinprint.model.weights import Weights
 from kinprint.stats.combine import bonferroni
@@ -29,7 +29,6 @@ class Kin(Method):
 
     name = "kin"
     title = Text("kinprint: neurons in any basis")
-    bounds = (0.0, 1.0)
     invariant_to = CHANGES
     summary = Text("Gram profiles, then a rotation fitted on some layers and neurons matched in others.")
     references = ("kinprint, docs/fingerprints.md", "Zhu et al. 2025, arXiv:2502.12292 (agreement of gate and up)")
@@ -44,7 +43,7 @@ class Kin(Method):
         name = joined(part for part in (best.null, best.p_method and best.p_method.label) if part)
         mean, sd = ((figure or 0.0) / max(1, best.n) for figure in (best.null_mean, best.null_sd))
         log10_p = bonferroni(best.log10_p or 0.0, len(tests))
-        chance = Chance(name, mean, sd, log10_p, best.n, exact=best.name == GRAM, assumptions=best.assumptions)
+        chance = pair_null(name, mean, sd, log10_p, best.n, *best.assumptions, exact=best.name == GRAM)
         details = {"neurons in order": float(found.in_order)}
         gram = next((test for test in tests if test.name == GRAM), None)
         if gram is not None:
