@@ -183,8 +183,8 @@ class Draft:
     def _packed(self, forms: NameForms, entries: Sequence[_FormFacts]) -> set[str]:
         """Names of tensors whose quantiser state is stored next to them."""
         pairs = [(form, entry.exclusion) for form, entry in zip(forms.forms, entries, strict=True)]
-        found = {each.packed_name(name) for form, each in pairs if each and each.packs for name in form.names}
-        return {name for name in found if name}
+        packing = [(form.names, each.pattern[1:], each.packs) for form, each in pairs if each and each.packs]
+        return {name.removesuffix(suffix) + packed for names, suffix, packed in packing for name in names}
 
     def _place(self, name: str, entry: _FormFacts, first: int, shape: tuple[int, ...]) -> None:
         rule, _, _, base, expert, axes = entry

@@ -17,11 +17,13 @@ order for both is in either case among the symmetries of the pair.
 """
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from kinprint.errors import BadSelection
+from kinprint.text import Text, joined
 
 
 class Axis(StrEnum):
@@ -163,7 +165,7 @@ class Role(StrEnum):
 _R, _N, _H, _T, _L, _E = Axis.RESIDUAL, Axis.NEURON, Axis.HEAD, Axis.TOKEN, Axis.LATENT, Axis.EXPERT
 _C, _P, _K = Axis.CHANNEL, Axis.POSITION, Axis.KERNEL
 
-_AXES: dict[tuple[str, str, tuple[Axis, ...]], tuple[Role, ...]] = {  # kind, scope, axes
+_INFOS: dict[tuple[str, str, tuple[Axis, ...]], tuple[Role, ...]] = {  # kind, scope, axes
     ("matrix", "model", (_T, _R)): (Role.EMBEDDING, Role.HEAD, Role.ENCODER_EMBEDDING),
     ("matrix", "model", (_P, _R)): (Role.POSITION_EMBEDDING, Role.ENCODER_POSITION_EMBEDDING, Role.RELATIVE_EMBEDDING),
     ("matrix", "model", (_R, _L)): (Role.EMBEDDING_PROJECTION,),  # narrow embeddings have a basis of their own
@@ -215,7 +217,7 @@ BIASES = {Role(role.value.removesuffix("_bias")): role for role in Role if role.
 """The bias of each weight that has one."""
 
 
-for _info, _roles in _AXES.items():
+for _info, _roles in _INFOS.items():
     for _role in _roles:
         _role.info = RoleInfo(*_info)
 for _role, _bias in BIASES.items():  # a bias runs along the output axis of its weight
@@ -252,3 +254,47 @@ GATES_AND_UPS = tuple(role for mlp in MLPS for role in (mlp.gate, mlp.up))
 
 DENSE_ROLES = {Role.EXPERT_GATE: Role.MLP_GATE, Role.EXPERT_UP: Role.MLP_UP}
 """The matrices of a dense MLP that an expert's are copies of, if a mixture was made from a dense model (upcycling)."""
+
+AXES = {
+    Axis.RESIDUAL: Text("residual"),
+    Axis.NEURON: Text("neuron"),
+    Axis.EXPERT: Text("expert"),
+    Axis.LATENT: Text("latent"),
+    Axis.HEAD: Text("head row"),
+    Axis.HEAD_DIM: Text("head dimension"),
+    Axis.TOKEN: Text("token"),
+    Axis.POSITION: Text("position"),
+    Axis.TYPE: Text("segment type"),
+    Axis.CHANNEL: Text("mixer channel"),
+    Axis.STATE: Text("state"),
+    Axis.KERNEL: Text("kernel tap"),
+}
+"""How reports name the axes."""
+
+ORDERED = {
+    Axis.HEAD: Text("rows of a head may have an order (rotary frequencies give them one)"),
+    Axis.HEAD_DIM: Text("dimensions of a head may have an order (rotary frequencies give them one)"),
+    Axis.TOKEN: Text("tokens are named by the vocabulary"),
+    Axis.POSITION: Text("positions have an order"),
+    Axis.TYPE: Text("segment types have names"),
+    Axis.CHANNEL: Text("channels of a mixer go by heads and groups, so single ones have no free order"),
+    Axis.STATE: Text("states of a recurrence start in an order"),
+    Axis.KERNEL: Text("taps of a convolution have an order"),
+}
+
+
+def permuted_axis(role: Role, ordered: Mapping[Axis, Text]) -> tuple[int | None, Text]:
+    """Return which axis (0 rows, 1 columns) has no order of its own, with its name, or (None, the reason)."""
+    # Columns first: every row slice holds all of them, while rows are a sample. `ordered` names axes that have an order in
+    # these models although they have none in general. A square matrix from the residual stream to itself has one order for
+    # rows and columns: permuting either alone would destroy a diagonal that is there from the start.
+    axes = role.info.axes
+    if axes[0] is Axis.POSITION:
+        return None, Text("a table of positions may be a fixed pattern, which every model shares")
+    if axes.count(Axis.RESIDUAL) > 1:
+        return None, Text("rows and columns are one axis, so neither may be permuted alone")
+    for position in range(len(axes) - 1, -1, -1):
+        if axes[position].exchangeable and axes[position] not in ordered:
+            return position, AXES[axes[position]]
+    reasons = {**ORDERED, **ordered}
+    return None, joined(reasons[axis] for axis in axes if axis in reasons)

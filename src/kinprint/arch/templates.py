@@ -142,10 +142,6 @@ class Exclusion:
     packs: str | None  # of a quantiser's state: the suffix of the tensor beside it that then holds packed numbers
     optional: bool = False  # a buffer without weights, which a copy of the model may lack
 
-    def packed_name(self, name: str) -> str | None:
-        """Name of the tensor whose quantiser state ``name`` is."""
-        return None if self.packs is None else name.removesuffix(self.pattern[1:]) + self.packs
-
 
 @dataclass(frozen=True, slots=True)
 class Condition:

@@ -8,11 +8,12 @@ import numpy as np
 
 from kinprint._util.numeric import FloatArray, largest_magnitude
 from kinprint.arch import Axis, Role
-from kinprint.arch.exchangeable import permuted_axis
+from kinprint.arch.roles import permuted_axis
 from kinprint.comparison.selection import Pair
 from kinprint.errors import DegenerateInput, UnsupportedDtype
 from kinprint.formats.dtypes import FLOATS, Array
-from kinprint.metrics import CosineIdentity, Metric, can_be_explained, cosine_identities, cosine_identity
+from kinprint.metrics import Metric
+from kinprint.metrics.explain import CosineIdentity, can_be_explained, cosine_identities, cosine_identity
 from kinprint.metrics.identity import mean_steps, on_grid, ordinals
 from kinprint.model.reader import Sample
 from kinprint.results import measurements

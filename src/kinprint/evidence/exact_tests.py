@@ -12,7 +12,7 @@ import numpy as np
 
 from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, largest_magnitude
 from kinprint.arch import Axis, Role
-from kinprint.arch.exchangeable import permuted_axis
+from kinprint.arch.roles import permuted_axis
 from kinprint.errors import DegenerateInput
 from kinprint.evidence import exchangeability
 from kinprint.evidence.common_start import correlation

@@ -323,7 +323,6 @@ def _search_rotation(
         a,
         b,
         null=case.null,
-        log10_alpha=LOG10_ALPHA,
         allowance=case.allowance(0.9),
         seed=case.options.seed,
         starts=starts,

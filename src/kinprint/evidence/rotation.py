@@ -24,6 +24,7 @@ from kinprint.evidence.layer_map import LAYER_ALPHA
 from kinprint.evidence.neuron_gram import GRAM_LAYERS, MLP_NEURONS, NO_MLP, Allowed, everything, neuron_sets
 from kinprint.evidence.neuron_matching import agreement_test
 from kinprint.evidence.rotated_layers import SAMPLED, Fitted, HeldOut, Pair, cost_of, read_pair
+from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.weights import Weights
 from kinprint.results.findings import OFF, EvidenceTest
 from kinprint.stats.combine import bonferroni
@@ -87,7 +88,6 @@ def examine_rotation(
     b: Weights,
     *,
     null: EmpiricalNull,
-    log10_alpha: float,
     allowance: int | None = None,
     seed: int = 0,
     starts: Sequence[Rows] = (),
@@ -95,14 +95,14 @@ def examine_rotation(
 ) -> RotationEvidence:
     """Look for a relation that a rotation of the residual basis hides: neurons in order first, then in any order.
 
-    The second stage is not entered where the first rejects at `log10_alpha` and finds all layers. `starts` are first guesses of the
+    The second stage is not entered where the first rejects and finds all layers. `starts` are first guesses of the
     rotation, from shared tokens for example; `allowance` limits the bytes read, `allowed` the roles and layers.
     """
     before = a.bytes_read + b.bytes_read
     try:
         count = _affordable(a, b, allowance, allowed)
         table = grams.hold_gram(*grams.gram_sides(a, b, seed=seed, count=count, allowed=allowed))
-        found = _in_order(a, b, table, log10_alpha, None if allowance is None else allowance // 2, seed)
+        found = _in_order(a, b, table, None if allowance is None else allowance // 2, seed)
         if found.in_order:
             found = _all_in_order(a, b, found, _left(a, b, allowance, before), seed, allowed)
             if all(p <= LAYER_ALPHA for p in found.by_layer.values()):
@@ -135,17 +135,15 @@ def _both(first: RotationEvidence, second: RotationEvidence) -> RotationEvidence
     )
 
 
-def _in_order(
-    a: Weights, b: Weights, table: grams.GramTable, log10_alpha: float, allowance: int | None, seed: int
-) -> RotationEvidence:
+def _in_order(a: Weights, b: Weights, table: grams.GramTable, allowance: int | None, seed: int) -> RotationEvidence:
     """Return what the first stage shows: a relation, or nothing yet."""
     first = grams.gram_test(table)
     share = float(table.counts.max()) / table.tested
-    if (first.log10_p or 0.0) > log10_alpha:
+    if (first.log10_p or 0.0) > LOG10_ALPHA:
         return RotationEvidence((first,), share=share)
     i, j = table.best()
     by_layer, layers = _nearest(table)
-    found = sorted(layer for layer, p in by_layer.items() if p <= log10_alpha)
+    found = sorted(layer for layer, p in by_layer.items() if p <= LOG10_ALPHA)
     pairs = [(layers[layer], layer) for layer in evenly_spaced(found, ORIGIN_LAYERS, at="ends")]
     best = (table.layers_a[i], table.layers_b[j])
     origin, rotations = _origin(a, b, pairs or [best], seed, allowance)

@@ -10,8 +10,7 @@ from dataclasses import replace
 from kinprint.evidence.common_start import CLOSE, INITIALISATION, TRAINING, UNCLEAR
 from kinprint.evidence.components import ENDS, NOT_TESTED
 from kinprint.evidence.edit_kinds import MATCHES_NEURONS, Kind, is_merge, name_kind
-from kinprint.evidence.facts import Facts
-from kinprint.evidence.likeness import likeness
+from kinprint.evidence.facts import Facts, likeness
 from kinprint.evidence.words import word
 from kinprint.results import findings
 from kinprint.text import Text, Value, joined, labelled, within

@@ -12,7 +12,6 @@ from kinprint.errors import DegenerateInput
 from kinprint.evidence.empirical_null import load_null
 from kinprint.evidence.neuron_gram import GRAM
 from kinprint.evidence.rotation import examine_rotation
-from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.fingerprints.base import CHANGES, Method, Score, pair_null, register
 from kinprint.model.tokens import common_rows
 from kinprint.model.weights import Weights
@@ -35,7 +34,7 @@ class Kin(Method):
 
     def score_models(self, a: Weights, b: Weights, *, seed: int = 0) -> Score:
         """Run both stages; the second only where the first finds nothing."""
-        found = examine_rotation(a, b, null=load_null(), log10_alpha=LOG10_ALPHA, seed=seed, starts=_starts(a, b))
+        found = examine_rotation(a, b, null=load_null(), seed=seed, starts=_starts(a, b))
         tests = [test for test in found.tests if test.log10_p is not None]
         if found.share is None or not tests:
             raise DegenerateInput(found.untested or Text("nothing could be tested"))

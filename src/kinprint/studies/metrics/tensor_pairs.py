@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Axis, Role
-from kinprint.arch.exchangeable import permuted_axis
+from kinprint.arch.roles import permuted_axis
 from kinprint.errors import DegenerateInput
 from kinprint.formats.dtypes import Array
 from kinprint.metrics import METRICS
