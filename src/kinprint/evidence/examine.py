@@ -222,7 +222,7 @@ def _rotation_controls(case: Case, rotated: RotationEvidence) -> list[ControlFin
         return []
     model, seed = StoredWeights(case.models[0]), case.options.seed
     return attempt(
-        lambda: rotation_controls(model, log10_alpha=LOG10_ALPHA, seed=seed, allowed=case.scope.allows),
+        lambda: rotation_controls(model, log10_alpha=LOG10_ALPHA, seed=seed, scope=case.scope),
         lambda why: [ControlFinding(name, ok, FAILED, None, None, None, why) for name, ok, _ in ROTATION_CONTROLS],
     )
 
@@ -326,7 +326,7 @@ def _search_rotation(
         allowance=case.allowance(0.9),
         seed=case.options.seed,
         starts=starts,
-        allowed=case.scope.allows,
+        scope=case.scope,
     )
     found = found.mirrored() if turned else found
     spent, count = a.bytes_read + b.bytes_read, len(found.tests)

@@ -21,8 +21,9 @@ from kinprint.evidence.assess import SearchResult
 from kinprint.evidence.common_start import UNCLEAR, Origin, origin_of
 from kinprint.evidence.empirical_null import MARGIN, EmpiricalNull
 from kinprint.evidence.layer_map import LAYER_ALPHA
-from kinprint.evidence.neuron_gram import GRAM_LAYERS, MLP_NEURONS, NO_MLP, Allowed, everything, neuron_sets
+from kinprint.evidence.neuron_gram import GRAM_LAYERS, MLP_NEURONS, NO_MLP, neuron_sets
 from kinprint.evidence.neuron_matching import agreement_test
+from kinprint.evidence.reading import EVERYTHING, Scope
 from kinprint.evidence.rotated_layers import SAMPLED, Fitted, HeldOut, Pair, cost_of, read_pair
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.weights import Weights
@@ -91,20 +92,20 @@ def examine_rotation(
     allowance: int | None = None,
     seed: int = 0,
     starts: Sequence[Rows] = (),
-    allowed: Allowed = everything,
+    scope: Scope = EVERYTHING,
 ) -> RotationEvidence:
     """Look for a relation that a rotation of the residual basis hides: neurons in order first, then in any order.
 
     The second stage is not entered where the first rejects and finds all layers. `starts` are first guesses of the
-    rotation, from shared tokens for example; `allowance` limits the bytes read, `allowed` the roles and layers.
+    rotation, from shared tokens for example; `allowance` limits the bytes read, `scope` the roles and layers.
     """
     before = a.bytes_read + b.bytes_read
     try:
-        count = _affordable(a, b, allowance, allowed)
-        table = grams.hold_gram(*grams.gram_sides(a, b, seed=seed, count=count, allowed=allowed))
+        count = _affordable(a, b, allowance, scope)
+        table = grams.hold_gram(*grams.gram_sides(a, b, seed=seed, count=count, scope=scope))
         found = _in_order(a, b, table, None if allowance is None else allowance // 2, seed)
         if found.in_order:
-            found = _all_in_order(a, b, found, _left(a, b, allowance, before), seed, allowed)
+            found = _all_in_order(a, b, found, _left(a, b, allowance, before), seed, scope)
             if all(p <= LAYER_ALPHA for p in found.by_layer.values()):
                 return found
             starts = [found.turn] if found.turn is not None else starts
@@ -112,7 +113,7 @@ def examine_rotation(
         return RotationEvidence(untested=labelled(ROTATED_BASIS, error.reason))
     except DegenerateInput as error:
         found = RotationEvidence((EvidenceTest(grams.GRAM, MLP_NEURONS, status=OFF, reason=error.reason),), share=0.0)
-    return _both(found, _reordered(a, b, found, null, _left(a, b, allowance, before), seed, starts, allowed))
+    return _both(found, _reordered(a, b, found, null, _left(a, b, allowance, before), seed, starts, scope))
 
 
 def _left(a: Weights, b: Weights, allowance: int | None, before: int) -> int | None:
@@ -158,14 +159,14 @@ def _nearest(table: grams.GramTable) -> tuple[dict[int, float], dict[int, int]]:
 
 
 def _all_in_order(
-    a: Weights, b: Weights, found: RotationEvidence, allowance: int | None, seed: int, allowed: Allowed
+    a: Weights, b: Weights, found: RotationEvidence, allowance: int | None, seed: int, scope: Scope
 ) -> RotationEvidence:
     """Look at all layers, or as many as the allowance lets, where some of them showed a relation."""
     try:
-        count = _affordable(a, b, allowance, allowed, most=min(grams.MOST_LAYERS, max(a.layers, b.layers)))
+        count = _affordable(a, b, allowance, scope, most=min(grams.MOST_LAYERS, max(a.layers, b.layers)))
         if count <= len(found.by_layer):
             return found
-        sides = grams.gram_sides(a, b, seed=seed, count=count, allowed=allowed)
+        sides = grams.gram_sides(a, b, seed=seed, count=count, scope=scope)
         table = grams.hold_gram(*sides, checked=True)
     except (BudgetExceeded, DegenerateInput):
         return found
@@ -184,11 +185,11 @@ def _too_large(a: Weights, b: Weights, pair: Pair) -> Text | None:
     return None
 
 
-def _affordable(a: Weights, b: Weights, allowance: int | None, allowed: Allowed, *, most: int = GRAM_LAYERS) -> int:
+def _affordable(a: Weights, b: Weights, allowance: int | None, scope: Scope, *, most: int = GRAM_LAYERS) -> int:
     """Return how many layers of either side fit a third of the allowance."""
     if allowance is None:
         return most
-    firsts = [next(iter(neuron_sets(model, allowed).values()), None) for model in (a, b)]
+    firsts = [next(iter(neuron_sets(model, scope).values()), None) for model in (a, b)]
     if None in firsts:
         raise DegenerateInput(NO_MLP)
     cost = sum(where.cost((0, min(grams.GRAM_ROWS, where.first))) for where in firsts if where is not None)
@@ -207,11 +208,11 @@ def _reordered(
     allowance: int | None,
     seed: int,
     starts: Sequence[Rows],
-    allowed: Allowed,
+    scope: Scope,
 ) -> RotationEvidence:
     """Fit a rotation on some layers and match the neurons of others; where none fits all, one for each layer."""
     try:
-        pairs = fits.choose_pairs(a, b, allowed)
+        pairs = fits.choose_pairs(a, b, scope)
         reason = next((reason for pair in pairs if (reason := _too_large(a, b, pair)) is not None), None)
         # those fitted are read for every start and to tell copies, those tested once more for what comes after
         cost = (2 + len(starts)) * sum(cost_of(a, b, pair) for pair in pairs)
@@ -221,7 +222,7 @@ def _reordered(
         if reason is not None:
             return replace(first, untested=labelled(REORDERED_TOO, reason))
         room = (SEARCH_BYTES if allowance is None else allowance - cost) // max(1, READS * cost_of(a, b, pairs[0]))
-        layers = fits.searched_layers(a, b, allowed, room)
+        layers = fits.searched_layers(a, b, scope, room)
         tried = fits.fit_all(a, b, pairs, layers, starts, seed)
         best = max(tried, key=lambda found: found.rotation.agreement)
         choices = len(tried) * max(1, len(layers[0]))
