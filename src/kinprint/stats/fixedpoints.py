@@ -20,6 +20,7 @@ E F = q ≤ 1 and E F(F−1) ≤ q² for any other g, so that Var F ≤ q ≤ 1.
 """
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
@@ -190,3 +191,11 @@ def _chernoff(total: int, layers: Counter[int]) -> float:
     x = math.exp(low)
     series = math.fsum(times * log_exp_series(x, size) for size, times in layers.items())
     return min(0.0, series - total * math.log1p(x)) / _LN10
+
+
+def count_needed(sizes: tuple[int, ...], log10_alpha: float) -> int | None:
+    """Return the smallest total of fixed points whose p-value is at most alpha; None if all rows together do not reach it."""
+    most = sum(sizes)
+    if log10_p_total(most, sizes) > log10_alpha:
+        return None
+    return 1 + bisect_left(range(1, most), -log10_alpha, key=lambda total: -log10_p_total(total, sizes))

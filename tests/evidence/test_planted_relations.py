@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from kinprint.stats.fixedpoints import fixed_points, log10_p_total
-from kinprint.stats.power import STRENGTHS, count_needed, least_strength, planted
+from kinprint.evidence.power import STRENGTHS, least_strength, planted
+from kinprint.stats.fixedpoints import count_needed, fixed_points, log10_p_total
 
 
 def test_the_count_needed_is_the_least_that_reaches_the_level() -> None:
