@@ -99,7 +99,7 @@ def residual_of(A: FloatArray, B: FloatArray, slope: float, dtype_b: str) -> Res
     by_row = _dispersion(square.mean(axis=1) / variance, chance / columns)
     by_column = _dispersion(square.mean(axis=0) / variance, chance / rows)
     some = few_rows(rows, columns)
-    magnitude = _plain_correlation(np.abs(A[some]), np.abs(R[some]))
+    magnitude = correlation(np.abs(A[some]), np.abs(R[some]))
     row_z = _row_z(R[few_rows(rows, columns, ROW_SAMPLE * columns)])
     rounding = math.sqrt(float(np.mean(np.square(steps(B[some], used_dtype(B[some], dtype_b))))) / 12.0)
     enough = min(rows, columns) >= LEAST_ROWS and R.size >= _LEAST_ELEMENTS
@@ -124,15 +124,18 @@ def _dispersion(relative: FloatArray, chance: float) -> tuple[float, float]:
     return math.sqrt(excess), math.sqrt(3.0 * chance * math.sqrt(2.0 / (relative.size - 1)))
 
 
-def _plain_correlation(x: FloatArray, y: FloatArray) -> float:
+def correlation(x: FloatArray, y: FloatArray) -> float:
+    """Return Pearson's correlation of all entries, 0 where a side is constant or there are none."""
+    if not x.size:
+        return 0.0
     x, y = x - x.mean(), y - y.mean()
-    norms = math.sqrt(_dot(x, x) * _dot(y, y))
+    norms = math.sqrt(_dot(x, x)) * math.sqrt(_dot(y, y))
     return _dot(x, y) / norms if norms > 0.0 else 0.0
 
 
 def _dot(x: FloatArray, y: FloatArray) -> float:
     # a dot product of this size is not worth the threads that BLAS would wake for it, at ten times the cost when busy
-    return float(np.einsum("ij,ij->", x, y))
+    return float(np.einsum("i,i->", x.ravel(), y.ravel()))
 
 
 def _row_z(R: FloatArray) -> float:

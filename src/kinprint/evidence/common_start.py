@@ -24,6 +24,7 @@ from functools import lru_cache
 import numpy as np
 
 from kinprint._util.numeric import FloatArray, median
+from kinprint.edits.regression import correlation
 from kinprint.evidence.words import word
 from kinprint.text import Text, Value
 
@@ -166,15 +167,6 @@ def _reading(
         if kept and max(moved) < NORM_MOVED and norm_r < NORM_SAME:
             return UNCLEAR
     return TRAINING if kept else INITIALISATION if lost else UNCLEAR
-
-
-def correlation(a: FloatArray, b: FloatArray) -> float:
-    """Return Pearson's correlation of all entries, 0 where a side is constant or there are none."""
-    if not a.size:
-        return 0.0
-    left, right = a - a.mean(), b - b.mean()
-    scale = float(np.linalg.norm(left) * np.linalg.norm(right))
-    return float(np.vdot(left, right)) / scale if scale > 0.0 else 0.0
 
 
 def _swapped(pairs: Pairs) -> Pairs:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray, evenly_spaced, median
 from kinprint.arch import Axis, Role
-from kinprint.evidence.common_start import correlation
+from kinprint.edits.regression import correlation
 from kinprint.evidence.probe import LayerMap, Probe, SamplePair, pairs_by_role
 from kinprint.model.reader import Sample
 from kinprint.text import Text

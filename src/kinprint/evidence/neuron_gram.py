@@ -91,7 +91,7 @@ class NeuronSet:
         with self.model.lock:
             gate, up, down = self.kinds()
             found: Neurons = self.model.kept.get(self) or Neurons(gate, up, np.ascontiguousarray(down))
-            if found.nbytes * self.model.layers <= KEPT_BYTES:
+            if sum(X.nbytes for X in found.kinds if X is not None) * self.model.layers <= KEPT_BYTES:
                 self.model.kept[self] = found
         return found
 
@@ -137,11 +137,6 @@ class GramTable:
     log10_p: FloatArray
     tested: int
     reason: Text | None = None
-
-    @property
-    def tries(self) -> int:
-        """Pairs of layers that were tried."""
-        return self.counts.size
 
     def best(self) -> tuple[int, int]:
         """Return the places, not the numbers, of the best pair of layers."""
@@ -257,11 +252,11 @@ def gram_test(table: GramTable) -> EvidenceTest:
     return replace(
         counted(GRAM, MLP_NEURONS, [found], NEURON_ORDER),
         layer=table.layers_b[j],
-        log10_p=bonferroni(found.log10_p, table.tries),
-        blocks=table.tries,
+        log10_p=bonferroni(found.log10_p, table.counts.size),
+        blocks=table.counts.size,
         null=Text("a random order of neurons"),
         p_method=PMethod.BEST_LAYERS,
-        p_detail=Text("1/k! for the best of {n} pairs of layers, corrected for them", n=table.tries),
+        p_detail=Text("1/k! for the best of {n} pairs of layers, corrected for them", n=table.counts.size),
         assumptions=(NEURON_ORDER, Text("products of neurons with each other do not depend on the residual basis")),
         reason=table.reason,
     )

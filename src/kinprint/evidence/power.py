@@ -189,10 +189,8 @@ def _norm_power(pairs: Sequence[SamplePair], test: EvidenceTest, level: float) -
 
     def simulate(strength: float, draw: int) -> float:
         left, right = planted(one, two, strength, draw)
-        group = [
-            SamplePair(pairs[0].role, layer, None, _vector(1.0 + 0.1 * x), _vector(1.0 + 0.1 * y))
-            for layer, (x, y) in enumerate(zip(left.T, right.T, strict=True))
-        ]
+        read = [[Sample(1.0 + 0.1 * x, "F64", x.shape) for x in side.T] for side in (left, right)]
+        group = [SamplePair(pairs[0].role, n, None, *both) for n, both in enumerate(zip(*read, strict=True))]
         try:
             return -(norm_test(pairs[0].role, group, {}, 0).log10_p or 0.0)
         except DegenerateInput:
@@ -206,10 +204,6 @@ def _standard(values: FloatArray) -> FloatArray:
     centred = values - values.mean()
     found: FloatArray = centred / (centred.std() or 1.0)
     return found
-
-
-def _vector(values: FloatArray) -> Sample:
-    return Sample(values, "F64", values.shape)
 
 
 def _beyond_a_copy(test: EvidenceTest, level: float) -> Text:

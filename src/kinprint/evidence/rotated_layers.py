@@ -289,7 +289,7 @@ def half_held_out(
         order, half = rng.permutation(one.count), min(one.count, two.count) // 2
         fitted, rows = np.sort(order[:half]), np.sort(order[half:][:SAMPLED])
         R = find_rotation([(one, two)], seed=seed, among=fitted).R
-        partners = np.unique(match_rotated(one.take(fitted), two, R))
+        partners = np.unique(match_rotated(one.take(fitted).directions(), two.directions(), R)[0])
         others = np.setdiff1d(np.arange(two.count), partners)
         if min(len(rows), len(others)) < LEAST_NEURONS:
             return None
