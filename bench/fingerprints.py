@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from bench.common import Cell, Goal, Report, finish, parser
-from kinprint.fingerprints.all_methods import METHODS
 from kinprint.fingerprints.base import Need
+from kinprint.fingerprints.methods import METHODS
 from kinprint.formats.safetensors.writer import TensorSpec, layout, to_bf16
 
 SECONDS, BYTES = 60.0, 2e9
@@ -29,7 +29,7 @@ _CHUNK = 1 << 24
 # What a child process runs: one method, and what it took.
 _CHILD = """
 import json, resource, sys, time
-from kinprint.fingerprints.all_methods import METHODS
+from kinprint.fingerprints.methods import METHODS
 from kinprint.fingerprints.run import share_tokens
 from kinprint.model.model import open_model
 from kinprint.model.weights import StoredWeights

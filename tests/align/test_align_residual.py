@@ -38,7 +38,6 @@ def test_permutation_and_signs_are_recovered(size):
     np.testing.assert_array_equal(found.index, place)
     np.testing.assert_array_equal(found.sign, sign)
     assert found.share == 1.0
-    assert found.cosine == pytest.approx(1.0 / np.sqrt(1.0 + size**2), abs=0.15)
 
 
 def test_columns_of_a_pruned_basis_are_recovered_both_ways():
@@ -66,10 +65,7 @@ def test_without_signs_a_negated_column_is_not_found():
 
 def test_margins_of_independent_embeddings_are_those_of_the_null():
     for seed in range(5):
-        found = match_columns(embeddings(10 + seed), embeddings(20 + seed), seed=seed)
-        assert found.share <= 0.05
-        assert found.margin.max() < 2.0 * found.null_margin
-        assert np.median(found.margin) < 0.5 * found.null_margin
+        assert match_columns(embeddings(10 + seed), embeddings(20 + seed), seed=seed).share <= 0.05
 
 
 def test_other_matrices_can_be_tested_after_alignment():
@@ -90,7 +86,7 @@ def test_columns_of_zeros_have_no_partner():
     E[:, 2] = other[:, 2] = 0.0
     found = match_columns(E, other)
     np.testing.assert_array_equal(np.flatnonzero(found.index < 0), [2])
-    assert found.sign[2] == found.cosine[2] == 0
+    assert found.sign[2] == 0
     with pytest.raises(DegenerateInput, match="every column is zero"):
         match_columns(np.zeros((4, 3)), np.ones((4, 3)))
 
@@ -118,28 +114,32 @@ def orthogonal(seed):
     return np.linalg.qr(np.random.default_rng(seed).standard_normal((WIDTH, WIDTH)))[0]
 
 
-def test_a_rotation_is_recovered_with_its_scale():
+def residual(A, R, B):
+    """Return what the best common factor leaves of A·R beside B, as a share."""
+    one, two = A @ R / np.linalg.norm(A), B / np.linalg.norm(B)
+    return np.linalg.norm(one - np.vdot(one, two) * two)
+
+
+def test_a_rotation_is_recovered_whatever_the_scale():
     E, Q = embeddings(40), orthogonal(41)
-    found = embedding_rotation(E, 3.0 * E @ Q)
-    np.testing.assert_allclose(found.R, Q, atol=1e-10)
-    assert found.scale == pytest.approx(1 / 3)
-    assert found.residual < 1e-12
-    assert found.null_residual > 0.5
+    np.testing.assert_allclose(embedding_rotation(E, 3.0 * E @ Q), Q, atol=1e-10)
 
 
-def test_noise_shows_in_the_residual():
+def test_noise_leaves_a_rotation():
     E, Q = embeddings(42), orthogonal(43)
     size = 0.2 * np.linalg.norm(E) / np.sqrt(E.size)
-    found = embedding_rotation(E, E @ Q + size * np.random.default_rng(44).standard_normal(E.shape))
-    np.testing.assert_allclose(found.R @ found.R.T, np.eye(WIDTH), atol=1e-12)
-    assert found.residual == pytest.approx(0.2, abs=0.03)
-    assert found.residual < found.null_residual / 2
+    other = E @ Q + size * np.random.default_rng(44).standard_normal(E.shape)
+    R = embedding_rotation(E, other)
+    np.testing.assert_allclose(R @ R.T, np.eye(WIDTH), atol=1e-12)
+    assert residual(E, R, other) == pytest.approx(0.2, abs=0.03)
 
 
 def test_independent_embeddings_fit_no_better_than_shuffled_tokens():
-    found = embedding_rotation(embeddings(45), embeddings(46))
-    assert found.residual == pytest.approx(found.null_residual, abs=0.02)
-    assert found.residual < 0.95  # a rotation has thousands of free numbers: the residual alone means little
+    A, B = embeddings(45), embeddings(46)
+    shuffled = B[np.random.default_rng(0).permutation(TOKENS)]
+    found, chance = (residual(A, embedding_rotation(A, other), other) for other in (B, shuffled))
+    assert found == pytest.approx(chance, abs=0.02)
+    assert found < 0.95  # a rotation has thousands of free numbers: the residual alone means little
 
 
 @pytest.mark.parametrize(

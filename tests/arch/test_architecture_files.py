@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kinprint.arch import Role, architectures
-from kinprint.arch.guess import guess_rule
 from kinprint.arch.loading import compile_architecture, load, load_all, merged, read_packaged, selectors
+from kinprint.arch.mapping import guess_rule
 from kinprint.errors import FormatError
 from support.places import ROOT
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kinprint.arch import name_tensors
-from kinprint.arch.stack_axes import MOST_EXPERTS, MOST_MATRICES
+from kinprint.arch.splits import MOST_EXPERTS, MOST_MATRICES
 from kinprint.formats.plan import rows, whole
 from kinprint.formats.row_maker import by_element
 from kinprint.formats.tensors import TensorInfo, Tensors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kinprint.arch import Axis, Naming, Role, architectures, name_tensors, residual_width
-from kinprint.arch.exchangeable import permuted_axis
+from kinprint.arch.roles import permuted_axis
 from support.families import FAMILIES
 from support.surveyed import SURVEYED
 

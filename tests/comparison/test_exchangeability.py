@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kinprint.arch import Axis, Role, RoleTensor, ordered_axes
-from kinprint.arch.exchangeable import permuted_axis
+from kinprint.arch.roles import permuted_axis
 from kinprint.comparison.measuring import measure
 from kinprint.comparison.selection import Pair
 from kinprint.metrics import METRICS

@@ -7,7 +7,7 @@ from scipy import stats
 from kinprint.arch import Role, RoleTensor
 from kinprint.comparison.measuring import measure
 from kinprint.comparison.selection import Pair
-from kinprint.comparison.summary import RoleStack
+from kinprint.comparison.summary import summarise
 from kinprint.metrics import METRICS
 from kinprint.model.reader import Sample
 
@@ -34,10 +34,9 @@ def one_model_pair(seed, role, layers, shape, memory, finish):
     left, right = (correlated_layers(rng, layers, shape, memory) for _ in range(2))
     left, right = ([Sample(x := finish(values), "F64", x.shape) for values in side] for side in (left, right))
     jobs = [(pair_of(role, layer, shape), a, b) for layer, (a, b) in enumerate(zip(left, right, strict=True))]
-    stack, found = RoleStack(role), measure(jobs, METRIC, seed=seed)
-    for one, (_, a, b) in zip(found, jobs, strict=True):
-        stack.add(one, a, b)
-    return [one.measurements[0].null for one in found], stack.summary(seed=seed).null
+    found = measure(jobs, METRIC, seed=seed)
+    stack = [(one, a, b) for one, (_, a, b) in zip(found, jobs, strict=True)]
+    return [one.measurements[0].null for one in found], summarise(role, stack, seed=seed).null
 
 
 def run_pairs(count, role, layers, shape, memory, finish=lambda x: x):

@@ -132,7 +132,7 @@ def test_integers_are_quantised_by_their_format(make):
     A = make.stored(make.weights["gaussian"](rng, 32, 128), "BF16")
     codes = np.rint(A / np.abs(A).max(axis=1, keepdims=True) * 127).astype(np.int8)
     edit = describe(A, codes, dtype_a="BF16", dtype_b="I8")
-    assert edit.grid.on_grid is None
+    assert edit.grid.is_quantised is None
     assert explain_edit(edit).name == "quantised"
     other = rng.integers(-127, 128, A.shape).astype(np.int8)
     assert explain_edit(describe(A, other, dtype_a="BF16", dtype_b="I8")).name == "unknown"

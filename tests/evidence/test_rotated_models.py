@@ -100,7 +100,7 @@ def test_models_without_mlps_are_refused_with_the_reason(small):
     state, config, tokenizer = small(3)
     bare = HeldWeights("bare", {k: v for k, v in state.items() if ".mlp." not in k}, config, tokenizer)
     assert neuron_sets(bare) == {}
-    found = examine_rotation(bare, held(small(4)), null=load_null(), log10_alpha=-6.0)
+    found = examine_rotation(bare, held(small(4)), null=load_null())
     assert {test.log10_p for test in found.tests} == {None}
     assert "no MLP matrices" in (found.untested or "")
 
@@ -113,7 +113,7 @@ def test_an_allowance_that_is_too_small_is_said(small, tmp_path):
     derive.save_state(tmp_path / "m", *small(5))
     with Session(Settings()) as session:
         one = StoredWeights(open_model(str(tmp_path / "m"), session))
-        found = examine_rotation(one, one, null=load_null(), log10_alpha=-6.0, allowance=1000)
+        found = examine_rotation(one, one, null=load_null(), allowance=1000)
     assert "see --budget" in (found.untested or "")
 
 
@@ -210,7 +210,7 @@ def test_wide_models_are_fitted_in_their_leading_dimensions(base, other, derived
         monkeypatch.setattr(f"kinprint.{module}.WIDE", 64)
     monkeypatch.setattr("kinprint.align.rotation.LEADING", 48)
     two = held(turned(other, everything=True))
-    found = examine_rotation(held(base), two, null=load_null(), log10_alpha=-6.0)
+    found = examine_rotation(held(base), two, null=load_null())
     assert found.rejects(-6.0) == derived
     assert not found.in_order
     if derived:
@@ -249,7 +249,7 @@ SINGLES = [
 
 def least_p(one, two, seed):
     """Return the least p-value of a search, corrected for the tests that it ran."""
-    found = examine_rotation(one, two, null=load_null(), log10_alpha=-6.0, seed=seed)
+    found = examine_rotation(one, two, null=load_null(), seed=seed)
     ran = [test.log10_p for test in found.tests if test.log10_p is not None]
     assert ran
     return 10.0 ** min(0.0, min(ran) + math.log10(len(ran)))
@@ -319,7 +319,7 @@ def importance_sorted(rng, gate, up, down):
 @pytest.mark.parametrize("change", [repeated, tiled, grouped, tail_copied, importance_sorted])
 def test_an_order_of_neurons_that_both_models_have_by_construction_is_no_evidence(small, change):
     one, two = made_of(small, 31, change), made_of(small, 32, change)
-    found = examine_rotation(one, two, null=load_null(), log10_alpha=-6.0)
+    found = examine_rotation(one, two, null=load_null())
     assert all((test.log10_p or 0.0) > -6.0 for test in found.tests)
     if change is not importance_sorted:  # a weak order may pass the check where it cannot mislead
         assert any("places of its neurons mean something" in (test.reason or "") for test in found.tests)
@@ -361,7 +361,7 @@ def test_layers_that_are_copies_of_those_fitted_prove_nothing(small):
         return HeldWeights("shared", {**state, **copies}, config, tokenizer)
 
     for order in ((0, 0, 0, 0), (0, 0, 2, 2)):
-        found = examine_rotation(shared(41, order), shared(42, order), null=load_null(), log10_alpha=-6.0)
+        found = examine_rotation(shared(41, order), shared(42, order), null=load_null())
         assert all((test.log10_p or 0.0) > -6.0 for test in found.tests)
         if order == (0, 0, 0, 0):  # else layers are left that are no copies of the one fitted
             assert "copies of those that were fitted" in (found.untested or "")
@@ -376,7 +376,7 @@ def test_the_budget_never_turns_a_relation_into_an_error(tmp_path):
     with Session(Settings()) as session:
         one = StoredWeights(open_model(str(DEMO / "base"), session))
         two = StoredWeights(open_model(str(tmp_path / "turned"), session))
-        found = examine_rotation(one, two, null=load_null(), log10_alpha=-6.0, allowance=1_300_000)
+        found = examine_rotation(one, two, null=load_null(), allowance=1_300_000)
         assert found.in_order
         assert found.origin is not None
         assert found.origin.reading == "training"
@@ -384,7 +384,7 @@ def test_the_budget_never_turns_a_relation_into_an_error(tmp_path):
     with Session(Settings(), budget_bytes=530_000) as session:
         one = StoredWeights(open_model(str(DEMO / "base"), session))
         two = StoredWeights(open_model(str(tmp_path / "turned"), session))
-        cut = examine_rotation(one, two, null=load_null(), log10_alpha=-6.0, allowance=1_300_000)
+        cut = examine_rotation(one, two, null=load_null(), allowance=1_300_000)
         assert cut.in_order
         assert cut.origin is not None
         assert cut.origin.reading == "unclear"

@@ -1,10 +1,14 @@
 """Recipes that give places a meaning: independent models made alike are accused of nothing, copies made alike are found."""
 
+import numpy as np
 import pytest
 
+from kinprint import compare
 from kinprint.evidence.components import PLACES_ALONE
-from kinprint.lab.zoo.derive import noise, permute_neurons
+from kinprint.lab.zoo.derive import load_state, noise, permute_neurons, save_state
+from kinprint.lab.zoo.derive.symmetry import residual_axis
 from kinprint.results.findings import DERIVED, NO_EVIDENCE, SAME_STRUCTURE
+from support.places import DEMO_MODELS, FAMILY_MODELS
 from support.probes import probe_from_state
 from support.recipes import RECIPES
 from support.red_team.scripts import put_in_order, wave_embeddings
@@ -51,6 +55,21 @@ def test_sinusoids_that_a_recipe_adds_to_embeddings_are_no_shared_embeddings(dem
     assert verdict.class_ == NO_EVIDENCE
     assert any("follow the number of their token" in str(test.reason) for test in facts.tests)
     assert weigh(*(probe_from_state(state, config) for state in (one, noise(one, 0.1, 3))))[0].class_ == DERIVED
+
+
+def test_weights_projected_on_one_public_direction_are_not_shared(tmp_path):
+    """Along residual dimensions all rows are the same vector then: permuting dimensions says nothing of the weights."""
+    direction = np.linalg.qr(np.random.default_rng(0).standard_normal((96, 1)))[0]
+    P = direction @ direction.T
+    for folder in (DEMO_MODELS / "unrelated", FAMILY_MODELS / "indep"):
+        state, *rest = load_state(folder)
+        sides = {key: residual_axis(key) for key in state}
+        made = {key: v if v.ndim == 1 else v @ P if sides[key] == 1 else P @ v for key, v in state.items()}
+        save_state(tmp_path / folder.name, made, *rest)
+    save_state(tmp_path / "child", noise(made, 0.3, 5), *rest)
+    said = [compare(tmp_path / "indep", tmp_path / name).verdict.class_ for name in ("unrelated", "child")]
+    assert said[0] == NO_EVIDENCE
+    assert said[1] != NO_EVIDENCE
 
 
 def test_neurons_put_in_the_order_of_the_other_models_are_no_shared_start(demo, judged):

@@ -67,7 +67,7 @@ def part(name, shared, tested=4):
 
 
 def origin(reading):
-    return Origin(reading, 0.2, 0.2, 0.4, 0.5, False, ("what norms learned correlates at 0.20",))
+    return Origin(reading, ("what norms learned correlates at 0.20",), 0.2, 0.2)
 
 
 def facts(log10_p=-100.0, **changes):

@@ -7,7 +7,6 @@ import orjson
 import pytest
 
 from kinprint.errors import DegenerateInput, FormatError, NotFound, SchemaError
-from kinprint.fingerprints.all_methods import METHODS
 from kinprint.fingerprints.base import Features
 from kinprint.fingerprints.file import (
     FILE_CAP,
@@ -20,6 +19,7 @@ from kinprint.fingerprints.file import (
     to_bytes,
     write_fingerprint,
 )
+from kinprint.fingerprints.methods import METHODS
 from kinprint.fingerprints.report import RELATED, compare_fingerprints, conclude, make_fingerprint
 from kinprint.fingerprints.run import run_on_features
 from kinprint.results.findings import BEYOND, INSIDE, NO_EVIDENCE, NOT_TESTABLE, OFF

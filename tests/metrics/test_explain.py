@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from kinprint.metrics import cosine_identity, cosine_if_independent
+from kinprint.metrics.explain import cosine_identity, cosine_if_independent
 
 
 def test_published_layer() -> None:

@@ -10,7 +10,8 @@ import scipy.stats
 
 from kinprint.metrics import METRICS
 from kinprint.results.p_values import PMethod
-from kinprint.stats import joint_blocks, null_for
+from kinprint.stats.joint import joint_blocks
+from kinprint.stats.nulls import null_for
 from kinprint.studies.row_grid import row_grid
 
 DRAWERS = {

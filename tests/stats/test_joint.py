@@ -8,8 +8,10 @@ import pytest
 from scipy import stats
 
 from kinprint.errors import DegenerateInput
-from kinprint.stats import block_nulls, joint_blocks, joint_independent, moments, null_for
+from kinprint.stats import moments
+from kinprint.stats.joint import block_nulls, joint_blocks, joint_independent
 from kinprint.stats.moments import dot_moments
+from kinprint.stats.nulls import null_for
 from kinprint.stats.tails import MAX_SKEWNESS
 
 

@@ -13,8 +13,9 @@ from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
 from kinprint.metrics.identity import ordinals
 from kinprint.results.p_values import PMethod
-from kinprint.stats import KINDS, draw_columns, null_for, null_from_draws
 from kinprint.stats.dot_products import NullRequest
+from kinprint.stats.montecarlo import draw_columns
+from kinprint.stats.nulls import KINDS, null_for, null_from_draws
 
 ORDERS = np.array(list(itertools.permutations(range(6))))
 NAMES = list(METRICS)

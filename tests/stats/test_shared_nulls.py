@@ -8,9 +8,9 @@ import pytest
 from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
 from kinprint.metrics.identity import on_grid, ordinals
-from kinprint.stats import KINDS, PermutationNulls, null_for
 from kinprint.stats.dot_products import DOT_KINDS
-from kinprint.stats.shared import DOT_FAMILY, KERNEL_DRAWS
+from kinprint.stats.nulls import KINDS, null_for
+from kinprint.stats.shared import DOT_FAMILY, KERNEL_DRAWS, PermutationNulls
 
 BY_KIND = {metric.null: metric for metric in METRICS.values()}
 

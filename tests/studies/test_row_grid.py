@@ -12,8 +12,9 @@ from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
 from kinprint.results.measurements import NullResult
 from kinprint.results.p_values import PMethod
-from kinprint.stats import joint_blocks, null_for
+from kinprint.stats.joint import joint_blocks
 from kinprint.stats.moments import FloatArray
+from kinprint.stats.nulls import null_for
 from kinprint.studies.row_grid import row_grid
 from support.counting import calls_of
 

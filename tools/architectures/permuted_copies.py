@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kinprint.arch import Axis, Naming, Role, RoleTensor
+from kinprint.arch.roles import BIASES
 
 Arrays = dict[str, np.ndarray]
 LATENTS = {
@@ -120,7 +121,7 @@ def _heads(
 ) -> np.ndarray:
     """Reorder key-value heads, each with the query heads that use it."""
     role = tensor.role.value.removesuffix("_bias")
-    if not groups or role not in HEADS or tensor.role is Role.ATTN_O_BIAS:
+    if not groups or role not in HEADS or tensor.role is BIASES[Role.ATTN_O]:
         return values
     position = 1 if role == "attn_o" else 0
     if values.shape[position] % groups:

@@ -5,25 +5,23 @@ all. The correlation says which of several related layers is the nearest. z does
 to layer: a near-copy in which the loudest rows are damped can have a larger z than the layer itself.
 """
 
-from __future__ import annotations
-
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kinprint._util.numeric import FloatArray, median
+from kinprint._util.numeric import FloatArray, check_finite, median
 from kinprint.align.assignment import assigned
 from kinprint.errors import DegenerateInput
 from kinprint.stats.layer_grid import gram_products
 from kinprint.stats.moments import as_rows, centred_rows, check_range
+from kinprint.text import Text
 
-Pairs: TypeAlias = tuple[int | None, ...]
+Pairs: TypeAlias = tuple[int | None, ...]  # for each layer of B the layer of A that it comes from, or None
 
 THRESHOLD = 7.0
 """z below which a pair is no pair: 10⁻¹² in a normal tail, so 10⁻⁸ over a hundred layers squared."""
@@ -46,31 +44,6 @@ class LayerScores:
 
     z: FloatArray
     correlation: FloatArray
-
-
-@dataclass(frozen=True)
-class BestMap:
-    """For each layer of B its nearest of A (None if nothing is significant), the second nearest, and the gap in r."""
-
-    best: Pairs
-    runner_up: Pairs
-    margin: tuple[float | None, ...]
-
-
-@dataclass(frozen=True)
-class LayerMap:
-    """Where the layers of B come from.
-
-    Kinds are "identity"; "subsequence": strictly rising (layers dropped or inserted, as the lists say); "monotone with repeats";
-    "blocks": runs of consecutive layers that go back and use some twice; "shuffled": any other order; "none".
-    """
-
-    pairs: Pairs  # for each layer of B the layer of A, or None
-    kind: str
-    monotone: bool  # whether the layers of A that occur never go back
-    inserted: tuple[int, ...]  # layers of B without a counterpart
-    deleted: tuple[int, ...]  # layers of A that do not occur
-    repeated: tuple[int, ...]  # layers of A that occur more than once
 
 
 def pair_scores(stacks_a: Sequence[ArrayLike], stacks_b: Sequence[ArrayLike]) -> LayerScores:
@@ -107,7 +80,7 @@ class _Side:
     grams: FloatArray  # layers × rows², or empty where rows outnumber columns
 
     @classmethod
-    def of(cls, stacks: Sequence[NDArray[Any]], *, wide: bool) -> _Side:
+    def of(cls, stacks: Sequence[NDArray[Any]], *, wide: bool) -> Self:
         means, squares, grams = [], [], []
         for stack in stacks:
             values = as_rows(stack)
@@ -139,9 +112,7 @@ def _common_shape(left: Sequence[NDArray[Any]], right: Sequence[NDArray[Any]]) -
                 raise DegenerateInput(
                     f"layers: stack {number} of {side} has shape {stack.shape}: expected {shape}, as the first of a"
                 )
-            bad = stack.size - int(np.count_nonzero(np.isfinite(stack)))
-            if bad:
-                raise DegenerateInput(f"layers: stack {number} of {side} holds {bad} non-finite values: expected none")
+            check_finite(stack, Text("layers"), f"stack {number} of {side}")
             check_range(stack, f"stack {number} of {side}")
     return shape[0], shape[1]
 
@@ -183,12 +154,15 @@ def _levelled(gain: FloatArray) -> FloatArray:
     return np.where(tied, best - 1e-9 * (best - gain), gain)
 
 
-def best_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> BestMap:
-    """Return the nearest layer of A for each of B, without any constraint; among equals the one after the previous."""
+def best_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> tuple[Pairs, Pairs]:
+    """Return the nearest layer of A for each of B, without any constraint; among equals the one after the previous.
+
+    Beside it, whether that is significant or not, the second nearest; None if A has no other.
+    """
     gain = gains(scores, threshold)
     level = _levelled(gain)
     r = np.nan_to_num(scores.correlation, nan=-1.0)
-    found: list[tuple[int | None, int | None, float | None]] = []
+    found: list[tuple[int | None, int | None]] = []
     previous = -1
     for j in range(gain.shape[1]):
         i = int(level[:, j].argmax())
@@ -201,9 +175,9 @@ def best_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> BestMap:
             previous = i
         others = [k for k in range(gain.shape[0]) if k != first]
         second = others[int(r[others, j].argmax())] if others else None
-        margin = float(r[i, j] - r[second, j]) if matched and second is not None else None
-        found.append((i if matched else None, second, margin))
-    return BestMap(*zip(*found, strict=True))
+        found.append((i if matched else None, second))
+    best, runner_up = zip(*found, strict=True)
+    return best, runner_up
 
 
 def monotone_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> Pairs:
@@ -254,14 +228,13 @@ def assignment_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> Pair
     return tuple(pairs)
 
 
-def choose_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> LayerMap:
+def choose_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> Pairs:
     """Return the simplest map under which every layer of B sits at its nearest layer of A, or at one equally near.
 
     Tried in turn: monotone, one-to-one, unconstrained. The first two fail as soon as one significant layer of B would have
     to do with a lesser counterpart: a sum over all layers would not notice one swapped pair among a hundred.
     """
     level = _levelled(gains(scores, threshold))
-    parents, children = level.shape
     wanted = level.max(axis=0) * (1.0 - 1e-8)
 
     def reaches_all(pairs: Pairs) -> bool:
@@ -272,21 +245,16 @@ def choose_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> LayerMap
     if not reaches_all(pairs):
         pairs = assignment_map(scores, threshold=threshold)
     if not reaches_all(pairs):
-        pairs = best_map(scores, threshold=threshold).best
-    used = [i for i in pairs if i is not None]
-    counts = Counter(used)
-    return LayerMap(
-        pairs=pairs,
-        kind=kind_of_map(pairs, parents),
-        monotone=bool(used) and all(b >= a for a, b in pairwise(used)),
-        inserted=tuple(j for j in range(children) if pairs[j] is None),
-        deleted=tuple(i for i in range(parents) if i not in counts),
-        repeated=tuple(sorted(i for i, count in counts.items() if count > 1)),
-    )
+        pairs, _ = best_map(scores, threshold=threshold)
+    return pairs
 
 
 def kind_of_map(pairs: Pairs, parents: int) -> str:
-    """Return what kind of map it is that gives each layer of B one of the `parents` layers of A, or None."""
+    """Return what kind of map it is that gives each layer of B one of the `parents` layers of A, or None.
+
+    "identity"; "subsequence": strictly rising (layers dropped or inserted); "monotone with repeats"; "blocks": runs of
+    consecutive layers that go back and use some twice; "shuffled": any other order; "none".
+    """
     used = [i for i in pairs if i is not None]
     if not used:
         return NONE

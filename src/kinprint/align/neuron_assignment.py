@@ -8,14 +8,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kinprint._util.cores import on_all_cores
-from kinprint._util.numeric import FloatArray, ranks
+from kinprint._util.numeric import FloatArray, check_finite, unit_rows
 from kinprint.align.assignment import assigned
 from kinprint.errors import DegenerateInput
 from kinprint.results.p_values import PMethod
@@ -56,29 +55,18 @@ class NeuronMatch:
     agreement: int  # neurons for which both name the same one
     n: int  # the smaller number of neurons
     rows_b: int  # number of neurons of B
-    spearman: float | None  # rank correlation of both assignments (Zhu et al. 2025); None below three common rows
     null_mean: float  # of the agreement among `null_rows` neurons of A when the columns of one model are permuted
     null_sd: float
     null_rows: int
-    sample_agreement: int  # the same agreement for the models as they are
     n_draws: int
-    z: float | None  # (sample_agreement − null_mean)/null_sd, None if the draws are all equal
+    z: float | None  # (agreement of that sample − null_mean)/null_sd, None if the draws are all equal
     rate: float  # upper confidence bound of the mean agreement of all n under the null, at least 1
-    log10_p_monte_carlo: float  # exact, from `sample_agreement` among the draws; no smaller than 1/(draws + 1)
-    log10_p_poisson: float  # P(X ≥ agreement) for X Poisson of `rate`, an approximation; not below 1/d! for width d
-    log10_p: float  # the Poisson tail if the draws look Poisson or lighter, else the Monte-Carlo one
+    log10_p_monte_carlo: float  # exact, from the sample's agreement among the draws; no smaller than 1/(draws + 1)
+    log10_p: (
+        float  # P(X ≥ agreement) for X Poisson of `rate` if the draws look Poisson or lighter, else the Monte-Carlo one
+    )
     p_method: PMethod  # which of the two
     p_detail: Text  # the same in words
-
-
-@dataclass(frozen=True)
-class NeuronMap:
-    """The map that gate and up agree on."""
-
-    kind: str
-    index: NDArray[np.intp]  # for each neuron of A that of B, or −1
-    share: float  # of the smaller model's neurons that were found
-    ordered: bool  # whether the found ones keep their order
 
 
 def match_rows(A: ArrayLike, B: ArrayLike, *, signed: bool = True) -> NDArray[np.intp]:
@@ -98,13 +86,9 @@ def _directions(X: ArrayLike, side: str) -> FloatArray:
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2 or rows.size == 0:
         raise DegenerateInput(f"neurons: {side} has shape {rows.shape}: expected a matrix with a row per neuron")
-    bad = rows.size - int(np.count_nonzero(np.isfinite(rows)))
-    if bad:
-        raise DegenerateInput(f"neurons: {side} holds {bad} non-finite of {rows.size} values: expected none")
+    check_finite(rows, Text("neurons"), side)
     check_range(rows, side)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit: FloatArray = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0.0)
-    return unit
+    return unit_rows(rows)
 
 
 def _match(left: FloatArray, right: FloatArray, *, signed: bool, mutual: bool) -> NDArray[np.intp]:
@@ -229,16 +213,13 @@ def _judged(
         agreement=agreement,
         n=n,
         rows_b=n_b,
-        spearman=_spearman(*found),
         null_mean=mean,
         null_sd=sd,
         null_rows=rows,
-        sample_agreement=observed,
         n_draws=draws,
         z=(observed - mean) / sd if sd > 0.0 else None,
         rate=rate,
         log10_p_monte_carlo=by_draws,
-        log10_p_poisson=by_poisson,
         log10_p=by_poisson if light else by_draws,
         p_method=method,
         p_detail=detail,
@@ -259,14 +240,6 @@ def _check_sides(a: _Rows, b: _Rows) -> None:
 
 def _agreement(first: NDArray[np.intp], second: NDArray[np.intp]) -> int:
     return int(np.count_nonzero((first == second) & (first >= 0)))
-
-
-def _spearman(first: NDArray[np.intp], second: NDArray[np.intp]) -> float | None:
-    both = (first >= 0) & (second >= 0)
-    if np.count_nonzero(both) < 3:
-        return None
-    # each index occurs once, so neither side can be constant
-    return float(np.corrcoef(ranks(first[both]), ranks(second[both]))[0, 1])
 
 
 def _upper_mean(counts: FloatArray) -> float:
@@ -310,18 +283,13 @@ def log10_p_poisson(count: int, rate: float) -> float:
     return min(0.0, count * math.log(rate) - rate - math.lgamma(count + 1) + math.log(total)) / math.log(10.0)
 
 
-def recovered_map(match: NeuronMatch) -> NeuronMap:
-    """Return the map of neurons on which gate and up agree, and what kind it is; none if the agreement may be chance."""
+def recovered_map(match: NeuronMatch) -> tuple[str, NDArray[np.intp]]:
+    """Return the kind of map on which gate and up agree, and for each neuron of A that of B, or −1; none if it may be chance."""
     index = np.where(match.gate_index == match.up_index, match.gate_index, -1)
-    found = index[index >= 0]
-    ordered = all(b > a for a, b in pairwise(found.tolist()))
-    share = match.agreement / match.n
     if match.log10_p > SIGNIFICANT:
         # with few draws the Monte-Carlo p cannot fall this far: then more draws are needed, not a lower bar
-        return NeuronMap(NONE, np.full_like(index, -1), share, ordered)
+        return NONE, np.full_like(index, -1)
     if index.size != match.rows_b:
-        kind = SUBSET
-    else:
-        in_place = np.count_nonzero(index == np.arange(index.size))
-        kind = IDENTITY if 2 * in_place > found.size else PERMUTED
-    return NeuronMap(kind, index, share, ordered)
+        return SUBSET, index
+    in_place = np.count_nonzero(index == np.arange(index.size))
+    return IDENTITY if 2 * in_place > np.count_nonzero(index >= 0) else PERMUTED, index

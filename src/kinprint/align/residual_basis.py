@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, check_finite, unit_rows
 from kinprint.align.assignment import assigned
 from kinprint.errors import DegenerateInput
 from kinprint.stats.moments import check_range
+from kinprint.text import Text
 
 MAX_WIDTH = 4096
 """Widest residual stream that is aligned here: a d×d assignment takes seconds there, a rotation minutes."""
@@ -27,10 +28,7 @@ class ColumnMatch:
 
     index: NDArray[np.intp]  # for each column of A the column of B, or −1
     sign: NDArray[np.int8]  # the sign it carries there; 0 where there is none
-    cosine: FloatArray  # |cosine| with that column (the cosine if signs were not allowed); 0 where there is none
-    margin: FloatArray  # excess over the best other column; negative where the assignment had to take a lesser one
-    null_margin: float  # the largest margin of any column after the tokens of one side were shuffled
-    share: float  # of the matched columns whose margin is beyond `null_margin`
+    share: float  # of the matched columns whose gap to the best other column is beyond all gaps of shuffled tokens
 
     def columns_of_a(self, X: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
         """Return the columns of a matrix of B in A's order and signs, and which columns of A these are."""
@@ -45,16 +43,6 @@ class ColumnMatch:
         return moved
 
 
-@dataclass(frozen=True)
-class Rotation:
-    """Orthogonal R with E_a R ≈ s·E_b."""
-
-    R: FloatArray  # d×d; a reflection is allowed
-    scale: float  # s, the best common factor
-    residual: float  # ‖E_a R − s·E_b‖ / ‖E_a‖, between 0 and 1
-    null_residual: float  # the same after shuffling the tokens of one side: d² free numbers fit anything to some degree
-
-
 def match_columns(E_a: ArrayLike, E_b: ArrayLike, *, signs: bool = True, seed: int = 0) -> ColumnMatch:
     """Pair the columns of two embeddings of the same tokens (t×d each) by the best assignment on |cosine|.
 
@@ -62,7 +50,7 @@ def match_columns(E_a: ArrayLike, E_b: ArrayLike, *, signs: bool = True, seed: i
     be negated. The null shuffles tokens, all columns alike: margins that shuffled tokens reach show nothing.
     """
     left, right = _embeddings(E_a, E_b)
-    left, right = _unit_columns(left), _unit_columns(right)
+    left, right = unit_rows(left.T).T, unit_rows(right.T).T
     cosines = left.T @ right
     index = assigned(np.abs(cosines) if signs else cosines)
     index[~np.asarray(left.any(axis=0))] = -1
@@ -74,13 +62,12 @@ def match_columns(E_a: ArrayLike, E_b: ArrayLike, *, signs: bool = True, seed: i
     sign[kept] = np.where(signs & (cosines[kept, index[kept]] < 0.0), -1, 1)
     if signs:
         np.abs(cosines, out=cosines)
-    cosine, margin = np.zeros(index.size), np.zeros(index.size)
-    cosine[kept] = cosines[kept, index[kept]]
-    cosines[kept, index[kept]] = -np.inf
-    margin[kept] = cosine[kept] - cosines[kept].max(axis=1) if right.shape[1] > 1 else cosine[kept]
-    null_margin = _null_margin(left, right, signs=signs, seed=seed)
-    share = float(np.mean(margin[kept] > null_margin))
-    return ColumnMatch(index, sign, cosine, margin, null_margin, share)
+    margin = cosines[kept, index[kept]]
+    if right.shape[1] > 1:
+        cosines[kept, index[kept]] = -np.inf
+        margin -= cosines[kept].max(axis=1)  # negative where the assignment had to take a lesser column
+    share = float(np.mean(margin > _null_margin(left, right, signs=signs, seed=seed)))
+    return ColumnMatch(index, sign, share)
 
 
 def _null_margin(left: FloatArray, right: FloatArray, *, signs: bool, seed: int) -> float:
@@ -101,10 +88,11 @@ def _null_margin(left: FloatArray, right: FloatArray, *, signs: bool, seed: int)
     return largest
 
 
-def embedding_rotation(E_a: ArrayLike, E_b: ArrayLike, *, seed: int = 0) -> Rotation:
+def embedding_rotation(E_a: ArrayLike, E_b: ArrayLike) -> FloatArray:
     """Return the rotation that takes the embeddings of A nearest to those of B (orthogonal Procrustes, Schönemann 1966).
 
-    R = UVᵀ of E_aᵀE_b = UΣVᵀ. At least as many tokens as dimensions are needed: fewer leave R undetermined.
+    R = UVᵀ of E_aᵀE_b = UΣVᵀ, which may be a reflection; its d² free numbers fit anything to some degree. At least as many
+    tokens as dimensions are needed: fewer leave R undetermined.
     """
     left, right = _embeddings(E_a, E_b)
     t, d = left.shape
@@ -116,17 +104,8 @@ def embedding_rotation(E_a: ArrayLike, E_b: ArrayLike, *, seed: int = 0) -> Rota
     if 0.0 in norms:
         raise DegenerateInput("rotation: a side is all zeros: expected embeddings")
     left, right = left / norms[0], right / norms[1]
-    U, singular, Vt = np.linalg.svd(left.T @ right)
-    R = U @ Vt
-    common = float(singular.sum())  # ⟨E_a R, E_b⟩ at unit lengths, and so the best factor between them
-    shuffled = right[np.random.default_rng(seed).permutation(t)]
-    by_chance = min(1.0, float(np.linalg.svd(left.T @ shuffled, compute_uv=False).sum()))
-    return Rotation(
-        R=R,
-        scale=common * norms[0] / norms[1],
-        residual=float(np.linalg.norm(left @ R - common * right)),
-        null_residual=math.sqrt(1.0 - by_chance * by_chance),
-    )
+    U, _, Vt = np.linalg.svd(left.T @ right)
+    return np.asarray(U @ Vt)
 
 
 def _embeddings(E_a: ArrayLike, E_b: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -136,14 +115,6 @@ def _embeddings(E_a: ArrayLike, E_b: ArrayLike) -> tuple[FloatArray, FloatArray]
     for side, E in (("a", left), ("b", right)):
         if E.shape[1] > MAX_WIDTH:
             raise DegenerateInput(f"residual: {side} is {E.shape[1]} wide: expected at most {MAX_WIDTH} columns")
-        bad = E.size - int(np.count_nonzero(np.isfinite(E)))
-        if bad:
-            raise DegenerateInput(f"residual: {side} holds {bad} non-finite of {E.size} values: expected none")
+        check_finite(E, Text("residual"), side)
         check_range(E, side)
     return left, right
-
-
-def _unit_columns(E: FloatArray) -> FloatArray:
-    lengths = np.linalg.norm(E, axis=0)
-    unit: FloatArray = np.divide(E, lengths, out=np.zeros_like(E), where=lengths > 0.0)
-    return unit

@@ -75,11 +75,6 @@ class Neurons:
         """Rows of gate, up and down."""
         return self.gate, self.up, self.down
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that they take."""
-        return sum(X.nbytes for X in self.kinds if X is not None)
-
     def directions(self) -> Neurons:
         """Return the same with every row at unit length."""
         return self.once("directions", lambda: _made(X if X is None else directions(X) for X in self.kinds))
@@ -108,7 +103,6 @@ class FoundRotation:
 
     R: Rows  # width of A × width of B: row of A times R is compared with a row of B; orthogonal, of wide models where it leads
     agreement: float
-    rounds: int  # until the pairing stood still
     pairs: tuple[Index, Index, Rows]  # of the first layers: neurons of A and B, and signs between up and down rows
 
 
@@ -180,11 +174,6 @@ def _frames(unit: Neurons) -> list[Rows]:
     return [np.ascontiguousarray(np.linalg.eigh(X.T @ X)[1][:, ::-1]) for X in kinds]
 
 
-def _covariance(X: Rows) -> Rows:
-    unit = directions(X)
-    return unit.T @ unit
-
-
 def leading_part(kinds: Iterable[Rows | None]) -> tuple[Neurons, Rows]:
     """Return the neurons of a wide model by their coordinates along the leading eigenvectors of all their rows, and those.
 
@@ -194,7 +183,7 @@ def leading_part(kinds: Iterable[Rows | None]) -> tuple[Neurons, Rows]:
 
     rows = list(kinds)
     parts = [part for X in rows if X is not None for part in np.array_split(X, -(-len(X) // PART))]
-    total = sum(map(_covariance, parts), start=np.zeros((1, 1), dtype=np.float32))
+    total = sum((unit.T @ unit for unit in map(directions, parts)), start=np.zeros((1, 1), dtype=np.float32))
     last = len(total) - 1
     V = eigh(total, subset_by_index=(max(0, last - LEADING + 1), last), driver="evr", overwrite_a=True)[1][:, ::-1]
     return _made(None if X is None else X @ V for X in rows), V
@@ -265,7 +254,8 @@ def find_rotation(
     indices: list[Index] = []
     used: list[Index] = []
     for a, b in pairs:  # one pair at a time: they may be read only now
-        _check(a, b)
+        if (a.gate is None) != (b.gate is None):
+            raise DegenerateInput("rotation: only one side has gate matrices")
         # fewer rows than dimensions would leave the rotation undetermined
         rows = np.sort(rng.permutation(a.count if among is None else among)[: max(SAMPLED, a.width, most)])
         if start is None:
@@ -277,23 +267,17 @@ def find_rotation(
         used.append(rows)
     R = start
     signs = [_first_signs(*side, index) for side, index in zip(sides, indices, strict=True)] if R is None else []
-    rounds = 0
-    for rounds in range(1, 1 + (WIDE_ITERATIONS if most else ITERATIONS)):
-        if R is None or rounds > 1:
+    for done in range(WIDE_ITERATIONS if most else ITERATIONS):
+        if R is None or done:
             R = _procrustes(sides, indices, signs)
-        again = on_all_cores(lambda side: _match_rotated(*side, R), sides)  # noqa: B023 - called at once
+        again = on_all_cores(lambda side: match_rotated(*side, R), sides)  # noqa: B023 - called at once
         still = bool(indices) and all(np.array_equal(new, old) for (new, _), old in zip(again, indices, strict=True))
         indices, signs = [index for index, _ in again], [sign for _, sign in again]
         if still:
             break
     assert R is not None
     shares = on_all_cores(lambda side: agreement(side[0].kinds, side[1].kinds, R), sides)
-    return FoundRotation(R, float(np.mean(shares)), rounds, (used[0], indices[0], signs[0]))
-
-
-def _check(a: Neurons, b: Neurons) -> None:
-    if (a.gate is None) != (b.gate is None):
-        raise DegenerateInput("rotation: only one side has gate matrices")
+    return FoundRotation(R, float(np.mean(shares)), (used[0], indices[0], signs[0]))
 
 
 def _first_signs(a: Neurons, b: Neurons, index: Index) -> Rows:
@@ -336,8 +320,11 @@ def nearest_rotation(C: Rows) -> Rows:
     return np.asarray(R, dtype=np.float32)
 
 
-def _match_rotated(a: Neurons, b: Neurons, R: Rows) -> tuple[Index, Rows]:
-    """Pair neurons by the cosines of all their rows under a rotation; and the sign between their up and down rows."""
+def match_rotated(a: Neurons, b: Neurons, R: Rows) -> tuple[Index, Rows]:
+    """Return for each neuron of A that of B which all rows pair it with, −1 for none, and the sign between up and down rows.
+
+    By the cosines of their directions, which are given, under a rotation.
+    """
     up, down, gate = a.up @ R, a.down @ R, None if a.gate is None or b.gate is None else a.gate @ R
 
     def likeness(some: slice) -> Rows:
@@ -349,11 +336,6 @@ def _match_rotated(a: Neurons, b: Neurons, R: Rows) -> tuple[Index, Rows]:
         return index, np.ones(a.count, dtype=np.float32)
     loose = np.einsum("ij,ij->i", up, b.up[index]) + np.einsum("ij,ij->i", down, b.down[index])
     return index, np.where(loose < 0.0, -1.0, 1.0).astype(np.float32)
-
-
-def match_rotated(a: Neurons, b: Neurons, R: Rows) -> Index:
-    """Return for each neuron of A the one of B that all its rows together pair it with under a rotation, −1 for none."""
-    return _match_rotated(a.directions(), b.directions(), R)[0]
 
 
 def agreement(a: Iterable[Rows | None], b: Iterable[Rows | None], R: Rows | None = None) -> float:

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from kinprint.arch.configs import Dims
 from kinprint.arch.naming import Excluded, RoleTensor
 from kinprint.arch.roles import Axis, Role, RoleInfo
-from kinprint.arch.splits import Intervals, plan_split
-from kinprint.arch.stack_axes import MOST_EXPERTS, MOST_MATRICES, is_transposed, plan_stack
+from kinprint.arch.splits import MOST_EXPERTS, MOST_MATRICES, Intervals, is_transposed, plan_split, plan_stack
 from kinprint.arch.templates import ROLE_ORDER, Architecture, Exclusion, NameForm, NameForms, NameRule
 from kinprint.text import Text
 
@@ -184,8 +183,8 @@ class Draft:
     def _packed(self, forms: NameForms, entries: Sequence[_FormFacts]) -> set[str]:
         """Names of tensors whose quantiser state is stored next to them."""
         pairs = [(form, entry.exclusion) for form, entry in zip(forms.forms, entries, strict=True)]
-        found = {each.packed_name(name) for form, each in pairs if each and each.packs for name in form.names}
-        return {name for name in found if name}
+        packing = [(form.names, each.pattern[1:], each.packs) for form, each in pairs if each and each.packs]
+        return {name.removesuffix(suffix) + packed for names, suffix, packed in packing for name in names}
 
     def _place(self, name: str, entry: _FormFacts, first: int, shape: tuple[int, ...]) -> None:
         rule, _, _, base, expert, axes = entry
@@ -225,18 +224,11 @@ class Draft:
             if isinstance(plan, Text):
                 self.reject(Text("fused tensor left whole, {why}", why=plan), name)
                 continue
-            slots = [_slot(role, entry.expert) + first * LAYER_STRIDE for role in rule.roles]
-            rival = next((self.found[slot].name for slot in slots if slot in self.found), None)
-            if rival is not None:
-                self.excluded.append(Excluded(name, _same_role(rival)))
-                continue
-            layer = None if first < 0 else first
-            others = shape[:axis] + shape[axis + 1 :]
-            for slot, role, rows in zip(slots, rule.roles, plan, strict=True):
-                logical = (sum(stop - start for start, stop in rows), *others)
-                self.found[slot] = RoleTensor(
-                    role, layer, entry.expert, name, logical, rows, axis, rule.transposed, rule.offset
-                )
+            layer, others = None if first < 0 else first, shape[:axis] + shape[axis + 1 :]
+            rest = axis, rule.transposed, rule.offset
+            shapes = [(sum(stop - start for start, stop in rows), *others) for rows in plan]
+            parts = zip(rule.roles, shapes, plan, strict=True)
+            self._claim(name, [RoleTensor(r, layer, entry.expert, name, logical, i, *rest) for r, logical, i in parts])
 
     def _unstack(self, name: str, rule: NameRule, layer: int, shape: tuple[int, ...], dims: Mapping[str, int]) -> None:
         count, sides = shape[0], (shape[1], shape[2])
@@ -254,16 +246,19 @@ class Draft:
             return
         assert isinstance(transposed, bool)
         self._swapped = transposed != rule.transposed
-        slots = [_slot(role, number) + layer * LAYER_STRIDE for role, _, _ in plan for number in range(count)]
+        rest = int(transposed), transposed, rule.offset
+        every = ((*part, number) for part in plan for number in range(count))
+        self._claim(name, [RoleTensor(r, layer, n, names[n], logical, rows, *rest) for r, rows, logical, n in every])
+
+    def _claim(self, name: str, tensors: Sequence[RoleTensor]) -> None:
+        """Take the parts of a stored tensor as found, unless one of their roles is taken, or there are none."""
+        firsts = [-1 if tensor.layer is None else tensor.layer for tensor in tensors]
+        slots = [_slot(one.role, one.expert) + at * LAYER_STRIDE for one, at in zip(tensors, firsts, strict=True)]
         rival = next((self.found[slot].name for slot in slots if slot in self.found), None)
-        if rival is not None or not count:
+        if rival is not None or not slots:
             self.excluded.append(Excluded(name, _same_role(rival) if rival else Text("no experts in it")))
             return
-        fields = [(role, number, rows, logical) for role, rows, logical in plan for number in range(count)]
-        for slot, (role, number, rows, logical) in zip(slots, fields, strict=True):
-            self.found[slot] = RoleTensor(
-                role, layer, number, names[number], logical, rows, int(transposed), transposed, rule.offset
-            )
+        self.found.update(zip(slots, tensors, strict=True))
 
     def _dims_with_shapes(self) -> dict[str, int]:
         """Sizes by config, completed by what the tensors that are stored whole show."""

@@ -21,13 +21,8 @@ _KEYS = {
     "dims": dict, "norm_offset": (int, float), "suffixes": dict, "model": dict, "layer": dict, "encoder_block": str,
     "encoder_layer": dict, "exclude": list,
 }  # fmt: skip
-_MERGED = (
-    "dims",
-    "suffixes",
-    "model",
-    "layer",
-    "encoder_layer",
-)  # an extending file adds to these, key by key; null removes a key
+_MERGED = ("dims", "suffixes", "model", "layer", "encoder_layer")
+"""An extending file adds to these, key by key; null removes a key."""
 _BASE = "_common"
 _FORMULA = re.compile(r"=[a-z_]+(?:[*/][a-z_]+)*")
 _VARIABLES = re.compile(r"\{([a-z]*)\}")
@@ -182,7 +177,7 @@ def _dim_rule(file: str, name: str, rule: object, known: Mapping[str, object]) -
         for _, dim in terms:
             if dim not in known or dim == name:
                 raise _fail(file, f"dim {name!r}", f"the names of other dims, got {dim!r}")
-        return Formula(rule[1:], terms)
+        return Formula(terms)
     if isinstance(rule, str) and rule:
         return rule
     if isinstance(rule, dict) and rule.keys() == {"flag", "default", "then"} and isinstance(rule["default"], bool):

@@ -17,11 +17,13 @@ order for both is in either case among the symmetries of the pair.
 """
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from kinprint.errors import BadSelection
+from kinprint.text import Text, joined
 
 
 class Axis(StrEnum):
@@ -58,6 +60,7 @@ class RoleInfo:
 class Role(StrEnum):
     """Role of a tensor. The value is the name used in reports and in the architecture files."""
 
+    _ignore_ = "weight"
     # whole model
     EMBEDDING = "embedding"
     POSITION_EMBEDDING = "position_embedding"
@@ -145,56 +148,16 @@ class Role(StrEnum):
     SHARED_UP = "shared_up"
     SHARED_DOWN = "shared_down"
     # biases: the role of the weight with _bias
-    EMBEDDING_PROJECTION_BIAS = "embedding_projection_bias"
-    HEAD_PROJECTION_BIAS = "head_projection_bias"
-    RELATIVE_EMBEDDING_NORM_BIAS = "relative_embedding_norm_bias"
-    PATCH_EMBEDDING_BIAS = "patch_embedding_bias"
-    CONV_STEM_BIAS = "conv_stem_bias"
-    ENCODER_EMBEDDING_NORM_BIAS = "encoder_embedding_norm_bias"
-    ENCODER_FINAL_NORM_BIAS = "encoder_final_norm_bias"
-    CROSS_NORM_BIAS = "cross_norm_bias"
-    CROSS_OUTPUT_NORM_BIAS = "cross_output_norm_bias"
-    MIXER_NORM_BIAS = "mixer_norm_bias"
-    ATTN_POSITION_Q_BIAS = "attn_position_q_bias"
-    ATTN_POSITION_K_BIAS = "attn_position_k_bias"
-    CROSS_Q_BIAS = "cross_q_bias"
-    CROSS_K_BIAS = "cross_k_bias"
-    CROSS_V_BIAS = "cross_v_bias"
-    CROSS_O_BIAS = "cross_o_bias"
-    MIXER_IN_BIAS = "mixer_in_bias"
-    MIXER_GATE_BIAS = "mixer_gate_bias"
-    MIXER_RATES_BIAS = "mixer_rates_bias"
-    MIXER_DECAYS_BIAS = "mixer_decays_bias"
-    MIXER_OUT_BIAS = "mixer_out_bias"
-    MIXER_CONV_BIAS = "mixer_conv_bias"
-    MIXER_STEP_BIAS = "mixer_step_bias"
-    SSM_IN_BIAS = "ssm_in_bias"
-    SSM_GATE_BIAS = "ssm_gate_bias"
-    SSM_OUT_BIAS = "ssm_out_bias"
-    SSM_CONV_BIAS = "ssm_conv_bias"
-    SSM_STEP_BIAS = "ssm_step_bias"
-    EMBEDDING_NORM_BIAS = "embedding_norm_bias"
-    FINAL_NORM_BIAS = "final_norm_bias"
-    HEAD_BIAS = "head_bias"
-    HEAD_DENSE_BIAS = "head_dense_bias"
-    HEAD_NORM_BIAS = "head_norm_bias"
-    POOLER_BIAS = "pooler_bias"
-    INPUT_NORM_BIAS = "input_norm_bias"
-    POST_ATTENTION_NORM_BIAS = "post_attention_norm_bias"
-    ATTENTION_OUTPUT_NORM_BIAS = "attention_output_norm_bias"
-    MLP_OUTPUT_NORM_BIAS = "mlp_output_norm_bias"
-    Q_NORM_BIAS = "q_norm_bias"
-    K_NORM_BIAS = "k_norm_bias"
-    ATTN_Q_BIAS = "attn_q_bias"
-    ATTN_K_BIAS = "attn_k_bias"
-    ATTN_V_BIAS = "attn_v_bias"
-    ATTN_O_BIAS = "attn_o_bias"
-    ATTN_Q_A_BIAS = "attn_q_a_bias"
-    ATTN_KV_A_BIAS = "attn_kv_a_bias"
-    MLP_GATE_BIAS = "mlp_gate_bias"
-    MLP_UP_BIAS = "mlp_up_bias"
-    MLP_DOWN_BIAS = "mlp_down_bias"
-    ROUTER_BIAS = "router_bias"
+    for weight in (
+        EMBEDDING_PROJECTION, HEAD_PROJECTION, RELATIVE_EMBEDDING_NORM, PATCH_EMBEDDING, CONV_STEM,
+        ENCODER_EMBEDDING_NORM, ENCODER_FINAL_NORM, CROSS_NORM, CROSS_OUTPUT_NORM, MIXER_NORM, ATTN_POSITION_Q,
+        ATTN_POSITION_K, CROSS_Q, CROSS_K, CROSS_V, CROSS_O, MIXER_IN, MIXER_GATE, MIXER_RATES, MIXER_DECAYS,
+        MIXER_OUT, MIXER_CONV, MIXER_STEP, SSM_IN, SSM_GATE, SSM_OUT, SSM_CONV, SSM_STEP, EMBEDDING_NORM,
+        FINAL_NORM, HEAD, HEAD_DENSE, HEAD_NORM, POOLER, INPUT_NORM, POST_ATTENTION_NORM, ATTENTION_OUTPUT_NORM,
+        MLP_OUTPUT_NORM, Q_NORM, K_NORM, ATTN_Q, ATTN_K, ATTN_V, ATTN_O, ATTN_Q_A, ATTN_KV_A, MLP_GATE, MLP_UP,
+        MLP_DOWN, ROUTER,
+    ):  # fmt: skip
+        vars()[f"{weight}_bias".upper()] = f"{weight}_bias"
 
     info: RoleInfo  # kind, scope and axes of this role; set below, on the members themselves
 
@@ -202,7 +165,7 @@ class Role(StrEnum):
 _R, _N, _H, _T, _L, _E = Axis.RESIDUAL, Axis.NEURON, Axis.HEAD, Axis.TOKEN, Axis.LATENT, Axis.EXPERT
 _C, _P, _K = Axis.CHANNEL, Axis.POSITION, Axis.KERNEL
 
-_AXES: dict[tuple[str, str, tuple[Axis, ...]], tuple[Role, ...]] = {  # kind, scope, axes
+_INFOS: dict[tuple[str, str, tuple[Axis, ...]], tuple[Role, ...]] = {  # kind, scope, axes
     ("matrix", "model", (_T, _R)): (Role.EMBEDDING, Role.HEAD, Role.ENCODER_EMBEDDING),
     ("matrix", "model", (_P, _R)): (Role.POSITION_EMBEDDING, Role.ENCODER_POSITION_EMBEDDING, Role.RELATIVE_EMBEDDING),
     ("matrix", "model", (_R, _L)): (Role.EMBEDDING_PROJECTION,),  # narrow embeddings have a basis of their own
@@ -254,7 +217,7 @@ BIASES = {Role(role.value.removesuffix("_bias")): role for role in Role if role.
 """The bias of each weight that has one."""
 
 
-for _info, _roles in _AXES.items():
+for _info, _roles in _INFOS.items():
     for _role in _roles:
         _role.info = RoleInfo(*_info)
 for _role, _bias in BIASES.items():  # a bias runs along the output axis of its weight
@@ -291,3 +254,47 @@ GATES_AND_UPS = tuple(role for mlp in MLPS for role in (mlp.gate, mlp.up))
 
 DENSE_ROLES = {Role.EXPERT_GATE: Role.MLP_GATE, Role.EXPERT_UP: Role.MLP_UP}
 """The matrices of a dense MLP that an expert's are copies of, if a mixture was made from a dense model (upcycling)."""
+
+AXES = {
+    Axis.RESIDUAL: Text("residual"),
+    Axis.NEURON: Text("neuron"),
+    Axis.EXPERT: Text("expert"),
+    Axis.LATENT: Text("latent"),
+    Axis.HEAD: Text("head row"),
+    Axis.HEAD_DIM: Text("head dimension"),
+    Axis.TOKEN: Text("token"),
+    Axis.POSITION: Text("position"),
+    Axis.TYPE: Text("segment type"),
+    Axis.CHANNEL: Text("mixer channel"),
+    Axis.STATE: Text("state"),
+    Axis.KERNEL: Text("kernel tap"),
+}
+"""How reports name the axes."""
+
+ORDERED = {
+    Axis.HEAD: Text("rows of a head may have an order (rotary frequencies give them one)"),
+    Axis.HEAD_DIM: Text("dimensions of a head may have an order (rotary frequencies give them one)"),
+    Axis.TOKEN: Text("tokens are named by the vocabulary"),
+    Axis.POSITION: Text("positions have an order"),
+    Axis.TYPE: Text("segment types have names"),
+    Axis.CHANNEL: Text("channels of a mixer go by heads and groups, so single ones have no free order"),
+    Axis.STATE: Text("states of a recurrence start in an order"),
+    Axis.KERNEL: Text("taps of a convolution have an order"),
+}
+
+
+def permuted_axis(role: Role, ordered: Mapping[Axis, Text]) -> tuple[int | None, Text]:
+    """Return which axis (0 rows, 1 columns) has no order of its own, with its name, or (None, the reason)."""
+    # Columns first: every row slice holds all of them, while rows are a sample. `ordered` names axes that have an order in
+    # these models although they have none in general. A square matrix from the residual stream to itself has one order for
+    # rows and columns: permuting either alone would destroy a diagonal that is there from the start.
+    axes = role.info.axes
+    if axes[0] is Axis.POSITION:
+        return None, Text("a table of positions may be a fixed pattern, which every model shares")
+    if axes.count(Axis.RESIDUAL) > 1:
+        return None, Text("rows and columns are one axis, so neither may be permuted alone")
+    for position in range(len(axes) - 1, -1, -1):
+        if axes[position].exchangeable and axes[position] not in ordered:
+            return position, AXES[axes[position]]
+    reasons = {**ORDERED, **ordered}
+    return None, joined(reasons[axis] for axis in axes if axis in reasons)

@@ -142,14 +142,6 @@ class Exclusion:
     packs: str | None  # of a quantiser's state: the suffix of the tensor beside it that then holds packed numbers
     optional: bool = False  # a buffer without weights, which a copy of the model may lack
 
-    def matches(self, name: str) -> bool:
-        """Whether a name falls under the pattern."""
-        return fnmatchcase(name, self.pattern)
-
-    def packed_name(self, name: str) -> str | None:
-        """Name of the tensor whose quantiser state ``name`` is."""
-        return None if self.packs is None else name.removesuffix(self.pattern[1:]) + self.packs
-
 
 @dataclass(frozen=True, slots=True)
 class Condition:
@@ -164,7 +156,6 @@ class Condition:
 class Formula:
     """A product or quotient of other dims, evaluated from the left; a quotient must be exact."""
 
-    text: str
     terms: tuple[tuple[str, str], ...]  # operator, dim
 
 
@@ -191,4 +182,4 @@ class Architecture:
 
     def exclusion(self, key: str) -> Exclusion | None:
         """Return the first exclusion that a name or key falls under."""
-        return next((each for each in self.exclusions if each.matches(key)), None)
+        return next((each for each in self.exclusions if fnmatchcase(key, each.pattern)), None)

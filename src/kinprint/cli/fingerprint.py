@@ -67,7 +67,7 @@ def _stem(reference: str) -> str:
 
 
 def _list_methods(printing: Printing) -> int:
-    from kinprint.fingerprints.all_methods import METHODS
+    from kinprint.fingerprints.methods import METHODS
     from kinprint.render.terminal.fingerprints import print_catalogue
 
     shown = ("title", "version", "needs", "portable", "invariant_to", "summary", "references")

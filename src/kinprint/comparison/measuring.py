@@ -2,25 +2,25 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
 from kinprint._util.numeric import FloatArray, largest_magnitude
 from kinprint.arch import Axis, Role
-from kinprint.arch.exchangeable import permuted_axis
+from kinprint.arch.roles import permuted_axis
 from kinprint.comparison.selection import Pair
 from kinprint.errors import DegenerateInput, UnsupportedDtype
 from kinprint.formats.dtypes import FLOATS, Array
-from kinprint.metrics import CosineIdentity, Metric, can_be_explained, cosine_identities, cosine_identity
+from kinprint.metrics import Metric
+from kinprint.metrics.explain import CosineIdentity, can_be_explained, cosine_identities, cosine_identity
 from kinprint.metrics.identity import mean_steps, on_grid, ordinals
 from kinprint.model.reader import Sample
 from kinprint.results import measurements
 from kinprint.results.measurements import OK, CosineExplained, Measurement, NullResult, TensorComparison, TensorSide
-from kinprint.stats import PermutationNulls
 from kinprint.stats.dot_products import DOT_KINDS
 from kinprint.stats.moments import as_rows, check_magnitude, pairs_at_once
+from kinprint.stats.shared import PermutationNulls
 from kinprint.text import Text
 
 CHUNK = 1 << 17  # elements of one side measured together: a few passes over them stay in the cache
@@ -28,14 +28,6 @@ KERNEL_UNITS = 128  # units of the permuted axis that CKA looks at: its kernels 
 
 
 Job = tuple[Pair, Sample, Sample]  # a pair to be measured, with both sides as read
-
-
-@dataclass(frozen=True)
-class Values:
-    """One side of a pair as read, and as the model uses it: converted once, because every metric looks at it."""
-
-    sample: Sample
-    logical: FloatArray
 
 
 def in_chunks(jobs: Sequence[Job]) -> list[list[int]]:
@@ -60,8 +52,7 @@ def measure(
     found: dict[int, list[Measurement]] = {k: [] for k in usable}
     explained: dict[int, CosineExplained | None] = {}
     if usable:
-        sides = [tuple(Values(sample, sample.values) for sample in jobs[k][1:]) for k in usable]
-        stack = _PairStack(sides, axis, axis_name, seed)
+        stack = _PairStack([jobs[k][1:] for k in usable], axis, axis_name, seed)
         kind = "matrix" if jobs[0][1].stored.ndim == 2 else "vector"
         for metric in metrics:
             if kind in metric.kinds:
@@ -132,7 +123,7 @@ def _explained(parts: CosineIdentity) -> CosineExplained | None:
 class _PairStack:
     """Pairs of one shape laid out so that the last axis is the one permuted, with what their nulls share computed once."""
 
-    def __init__(self, sides: Sequence[tuple[Values, ...]], axis: int | None, axis_name: Text, seed: int) -> None:
+    def __init__(self, sides: Sequence[tuple[Sample, Sample]], axis: int | None, axis_name: Text, seed: int) -> None:
         self._pairs = [_TensorPair(a, b, axis, axis_name, seed) for a, b in sides]
         left, right = (np.stack(side) for side in zip(*(pair.rows for pair in self._pairs), strict=True))
         self._flat = left.reshape(len(sides), -1), right.reshape(len(sides), -1)
@@ -176,11 +167,14 @@ def _out_of_range(metric: Metric) -> Measurement:
 class _TensorPair:
     """One pair of tensors, laid out for its metrics and nulls."""
 
-    def __init__(self, a: Values, b: Values, axis: int | None, axis_name: Text, seed: int) -> None:
+    def __init__(self, a: Sample, b: Sample, axis: int | None, axis_name: Text, seed: int) -> None:
         self._axis_name = axis_name
-        self._a, self._b = _units_last(a.logical, axis), _units_last(b.logical, axis)
-        self._stored = _units_last(a.sample.stored, axis), _units_last(b.sample.stored, axis)
-        dtypes = {a.sample.dtype, b.sample.dtype}
+        self._a, self._b = (
+            _units_last(a.values, axis),
+            _units_last(b.values, axis),
+        )  # as the model uses them: converted once
+        self._stored = _units_last(a.stored, axis), _units_last(b.stored, axis)
+        dtypes = {a.dtype, b.dtype}
         # FLOATS runs from fine to coarse, except that F16 and BF16 do not nest: BF16 has fewer digits and counts as coarser
         self._grid = max(dtypes, key=FLOATS.index) if dtypes <= set(FLOATS) else None
         self._same_dtype = len(dtypes) == 1

@@ -22,7 +22,7 @@ from kinprint.comparison.config_differences import compare_configs
 from kinprint.comparison.declarations import judge_declarations, read_declaration
 from kinprint.comparison.measuring import Job, in_chunks, measure, not_compared
 from kinprint.comparison.selection import Pair, fit_budget, pair_up, parse_layers
-from kinprint.comparison.summary import RoleStack
+from kinprint.comparison.summary import Layer, summarise
 from kinprint.evidence.attempts import attempt
 from kinprint.evidence.empirical_null import load_null
 from kinprint.evidence.examine import Case, examine
@@ -180,14 +180,14 @@ def _measure_all(
             for chunk, measured in zip(chunks, made, strict=True):
                 found.update(zip(chunk, measured, strict=True))
                 tell("measuring", len(comparisons) + len(found), total)
-            stacks: dict[str, RoleStack] = {}
+            layers: dict[Role, list[Layer]] = {}
             for k, (pair, left, right) in enumerate(jobs):
                 comparisons.append(found[k])
-                stacks.setdefault(found[k].role, RoleStack(pair.role)).add(found[k], left, right)
+                layers.setdefault(pair.role, []).append((found[k], left, right))
                 for probe, sample in zip(probes, (left, right), strict=True):
                     probe.samples[pair.want.key] = sample
-            summary += [stack.summary(seed=seed) for stack in stacks.values()]
-            del jobs, stacks, values_a, values_b, left, right  # before the next batch comes
+            summary += [summarise(role, items, seed=seed) for role, items in layers.items()]
+            del jobs, layers, values_a, values_b, left, right  # before the next batch comes
     return comparisons, summary
 
 

@@ -7,8 +7,7 @@ from functools import cache
 
 from kinprint._util.numeric import evenly_spaced
 from kinprint.arch import Axis, Role, RoleTensor
-from kinprint.arch.exchangeable import AXES
-from kinprint.arch.roles import role_named
+from kinprint.arch.roles import AXES, role_named
 from kinprint.errors import BadSelection
 from kinprint.formats.plan import Run
 from kinprint.model.model import Model

@@ -13,6 +13,7 @@ Name: TypeAlias = Literal[
     "identical", "cast", "scaled", "rescaled", "quantised", "pruned", "truncated", "low_rank", "noise",
     "merged_or_reweighted", "changed", "unknown",
 ]  # fmt: skip
+"""The most special first."""
 
 PRUNED = 0.05  # share of new zeros from which a child is called pruned; a few zeros come of themselves
 ZERO_LEVEL = 0.3

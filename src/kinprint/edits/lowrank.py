@@ -44,13 +44,10 @@ class LowRank:
 
     # `rank` counts the singular values above rounding, out of `side` that the changed part of the slice could show.
     # `explained` is the least share of the energy that is not rounding which they account for, None if there are none.
-    # `clarity` is the energy of D over that of the child's rounding; `edge` the largest singular value of rounding, in units
-    # where the noise of each row and column is alike. `is_low_rank` is None where slice or noise do not allow an answer.
+    # `is_low_rank` is None where slice or noise do not allow an answer.
     rank: int
     side: int
     explained: float | None
-    clarity: float
-    edge: float
     is_low_rank: bool | None
     limits: tuple[Text, ...]
 
@@ -87,7 +84,7 @@ def difference_rank(A: FloatArray, B: FloatArray, *, dtype_a: str, dtype_b: str)
         limits.append(Text("only {a} of {b} rows and {c} of {d} columns changed", a=a, b=b, c=c, d=d))
     if side < _LEAST_SIDE:
         limits.append(Text("fewer than {n} rows or columns changed: no rank can be told", n=_LEAST_SIDE))
-        return LowRank(0, side, None, 0.0, 0.0, None, tuple(limits))
+        return LowRank(0, side, None, None, tuple(limits))
     return _judge(_spectrum(D, A, B, dtype_a, dtype_b), side, limits)
 
 
@@ -150,4 +147,4 @@ def _judge(spectrum: _Spectrum, side: int, limits: list[Text]) -> LowRank:
     else:
         verdict = True
     explained = signal / (signal + excess) if signal > 0.0 else None
-    return LowRank(found, side, explained, clarity, math.sqrt(edge), verdict, tuple(limits))
+    return LowRank(found, side, explained, verdict, tuple(limits))

@@ -50,14 +50,12 @@ _SAME_STEP = 0.6  # a larger group is one grid if its step is that of its parts,
 class GridFit:
     """Uniform grids under the child's values."""
 
-    # `on_grid` is the child's own state, None where its format hides it; `is_quantised` says that it is and the parent is
-    # not. `group` is the number of neighbours that share a step (the row's length if `row_wise`), `levels` the most that a
-    # sampled group spans, `bits` what they need. `rounded_share` is the share of the parent's values that round to the
-    # child's level, or lie within half a step of it: one for rounding to nearest, less if the parent was changed before, or
-    # by a method that corrects errors; `kept_share` is that of the values that are not zero in the child. `rounding` is the
-    # root mean square error that rounding to such steps makes. `factor` multiplied the parent before, where only then
-    # rounding explains it.
-    on_grid: bool | None
+    # `is_quantised` says that the child is on grids and the parent is not, None where its format hides it. `group` is the
+    # number of neighbours that share a step (the row's length if `row_wise`), `levels` the most that a sampled group spans,
+    # `bits` what they need. `rounded_share` is the share of the parent's values that round to the child's level, or lie
+    # within half a step of it: one for rounding to nearest, less if the parent was changed before, or by a method that
+    # corrects errors; `kept_share` is that of the values that are not zero in the child. `rounding` is the root mean square
+    # error that rounding to such steps makes. `factor` multiplied the parent before, where only then rounding explains it.
     is_quantised: bool | None
     group: int | None = None
     row_wise: bool = False
@@ -65,7 +63,6 @@ class GridFit:
     bits: int | None = None
     free_zero: bool = False
     fitting_share: float = 0.0
-    evidence: float = 0.0
     rounded_share: float | None = None
     kept_share: float | None = None
     rounding: float | None = None
@@ -105,20 +102,19 @@ def find_grid(A: FloatArray, B: FloatArray, *, dtype_a: str, dtype_b: str) -> Gr
     least = min(width, GROUPS[-1])
     if least < _LEAST_GROUP:
         short = Text("rows of {n} elements: expected {m} or more", n=width, m=_LEAST_GROUP)
-        return GridFit(None, None, limits=(short,))
+        return GridFit(None, limits=(short,))
     dtypes = (used_dtype(A, dtype_a), used_dtype(B, dtype_b))
     screen = _best(A, B, least, SCREENED, dtypes[1])
     if screen is None:
-        return GridFit(None, None, limits=(Text("no group has two different values"),))
+        return GridFit(None, limits=(Text("no group has two different values"),))
     if screen.share < FITTING:  # a grid of larger groups would be one of smaller groups too
-        off = GridFit(on_grid=False, is_quantised=False, fitting_share=screen.share, evidence=screen.nats)
-        return _of_survivors(A, B, dtypes[1]) or off
+        return _of_survivors(A, B, dtypes[1]) or GridFit(is_quantised=False, fitting_share=screen.share)
     finest = _best(A, B, least, SAMPLED, dtypes[1]) or screen
     for size in _sizes(width, GROUPS):
         fit = finest if size == least else _best(A, B, size, SAMPLED, dtypes[1])
         if fit is not None and fit.share >= FITTING and fit.step >= _SAME_STEP * finest.step:
             return _describe(A, B, size, fit, dtypes)
-    return GridFit(on_grid=False, is_quantised=False, fitting_share=finest.share, evidence=finest.nats)
+    return GridFit(is_quantised=False, fitting_share=finest.share)
 
 
 def _sizes(width: int, groups: Sequence[int]) -> list[int]:
@@ -132,7 +128,7 @@ def _of_format(A: FloatArray, B: FloatArray, dtype_a: str, dtype_b: str) -> Grid
     limits = (Text("stored as {a}: the format itself is the grid", a=dtype_b),)
     bits = stored_bits(dtype_b)
     if bits is None or not is_float(dtype_a) or np.array_equal(B, np.rint(B)):
-        return GridFit(None, None, limits=limits)
+        return GridFit(None, limits=limits)
     uniform = find_grid(A, B, dtype_a=dtype_a, dtype_b="F32")
     if uniform.is_quantised:
         return replace(uniform, bits=bits, limits=limits)
@@ -145,8 +141,8 @@ def _of_format(A: FloatArray, B: FloatArray, dtype_a: str, dtype_b: str) -> Grid
             nearest = np.stack([group[np.searchsorted(cut, values)] for group, cut, values in places])
             gaps = np.concatenate([np.diff(group) for group in levels])
             share, rounding = float(np.mean(nearest == child)), median(gaps) / math.sqrt(12.0)
-            return GridFit(None, True, size, bits=bits, rounded_share=share, rounding=rounding, limits=limits)
-    return GridFit(None, None, limits=limits)
+            return GridFit(True, size, bits=bits, rounded_share=share, rounding=rounding, limits=limits)
+    return GridFit(None, limits=limits)
 
 
 def _of_survivors(A: FloatArray, B: FloatArray, dtype: str) -> GridFit | None:
@@ -165,8 +161,7 @@ def _of_survivors(A: FloatArray, B: FloatArray, dtype: str) -> GridFit | None:
             if share >= ROUNDED and on.size * (share - max(chance, own.mean())) >= EVIDENCE:
                 error, most = float(np.sqrt(np.mean(step**2) / 12.0)), rounds * float(kept.mean())
                 row_wise = size == A.shape[1]
-                sure = share, EVIDENCE, most, rounds, error
-                return GridFit(True, True, size, row_wise, 2**bits - 1, bits, False, *sure)
+                return GridFit(True, size, row_wise, 2**bits - 1, bits, False, share, most, rounds, error)
     return None
 
 
@@ -179,7 +174,6 @@ def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[
     else:
         slope = 1.0
     found = GridFit(
-        on_grid=None,
         is_quantised=None,
         group=size,
         row_wise=size == A.shape[1],
@@ -187,7 +181,6 @@ def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[
         bits=math.ceil(math.log2(levels if levels <= 4 else levels - 1)),  # a rounded zero point can span one more
         free_zero=fit.free_zero,
         fitting_share=fit.share,
-        evidence=fit.nats,
         rounded_share=rounded,
         kept_share=kept,
         rounding=step / math.sqrt(12.0),
@@ -198,7 +191,7 @@ def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[
     of_parent = _best(A, A, size, SAMPLED, dtypes[0])
     both = of_parent is not None and of_parent.share >= 0.5 and of_parent.nats >= EVIDENCE
     limits = (Text("the parent lies on such grids too"),) if both else ()
-    return replace(found, on_grid=True, is_quantised=not both, limits=limits)
+    return replace(found, is_quantised=not both, limits=limits)
 
 
 def _groups(A: FloatArray, B: FloatArray, size: int, count: int) -> tuple[FloatArray, FloatArray]:

@@ -43,16 +43,10 @@ class Slope:
 class Residual:
     """What child − slope·parent looks like."""
 
-    # `level` is its root mean square, `rounding` that of storage alone. Dispersions are the relative standard deviations of
-    # the rows' and columns' variances beyond chance; `magnitude_correlation` is that of |residual| with |parent|; `row_z` the
-    # excess of the rows' squared mutual correlations in standard deviations. `white` is None where too little is left above
-    # rounding, or the slice is too small.
+    # `level` is its root mean square, `row_z` the excess of the rows' squared mutual correlations in standard deviations.
+    # `white` is None where too little is left above rounding, or the slice is too small.
     level: float
-    rounding: float
     kurtosis: float
-    row_dispersion: float
-    column_dispersion: float
-    magnitude_correlation: float
     row_z: float
     white: bool | None
 
@@ -105,7 +99,7 @@ def residual_of(A: FloatArray, B: FloatArray, slope: float, dtype_b: str) -> Res
     by_row = _dispersion(square.mean(axis=1) / variance, chance / columns)
     by_column = _dispersion(square.mean(axis=0) / variance, chance / rows)
     some = few_rows(rows, columns)
-    magnitude = _plain_correlation(np.abs(A[some]), np.abs(R[some]))
+    magnitude = correlation(np.abs(A[some]), np.abs(R[some]))
     row_z = _row_z(R[few_rows(rows, columns, ROW_SAMPLE * columns)])
     rounding = math.sqrt(float(np.mean(np.square(steps(B[some], used_dtype(B[some], dtype_b))))) / 12.0)
     enough = min(rows, columns) >= LEAST_ROWS and R.size >= _LEAST_ELEMENTS
@@ -119,7 +113,7 @@ def residual_of(A: FloatArray, B: FloatArray, slope: float, dtype_b: str) -> Res
             and abs(magnitude) < 0.03 + 4.0 / math.sqrt(some.size * columns)
             and abs(row_z) < 3.5
         )
-    return Residual(math.sqrt(variance), rounding, kurtosis, by_row[0], by_column[0], magnitude, row_z, white)
+    return Residual(math.sqrt(variance), kurtosis, row_z, white)
 
 
 def _dispersion(relative: FloatArray, chance: float) -> tuple[float, float]:
@@ -130,15 +124,18 @@ def _dispersion(relative: FloatArray, chance: float) -> tuple[float, float]:
     return math.sqrt(excess), math.sqrt(3.0 * chance * math.sqrt(2.0 / (relative.size - 1)))
 
 
-def _plain_correlation(x: FloatArray, y: FloatArray) -> float:
+def correlation(x: FloatArray, y: FloatArray) -> float:
+    """Return Pearson's correlation of all entries, 0 where a side is constant or there are none."""
+    if not x.size:
+        return 0.0
     x, y = x - x.mean(), y - y.mean()
-    norms = math.sqrt(_dot(x, x) * _dot(y, y))
+    norms = math.sqrt(_dot(x, x)) * math.sqrt(_dot(y, y))
     return _dot(x, y) / norms if norms > 0.0 else 0.0
 
 
 def _dot(x: FloatArray, y: FloatArray) -> float:
     # a dot product of this size is not worth the threads that BLAS would wake for it, at ten times the cost when busy
-    return float(np.einsum("ij,ij->", x, y))
+    return float(np.einsum("i,i->", x.ravel(), y.ravel()))
 
 
 def _row_z(R: FloatArray) -> float:

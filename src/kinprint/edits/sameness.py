@@ -22,7 +22,6 @@ class TensorIdentity:
     # side is stored as integers or out of the coarser range.
     dtype_parent: str
     dtype_child: str
-    elements: int
     changed_share: float
     byte_identical: bool
     cast: str | None
@@ -43,7 +42,6 @@ def identity_of(stored_a: NDArray[Any], stored_b: NDArray[Any], dtype_a: str, dt
     return TensorIdentity(
         dtype_parent=dtype_a,
         dtype_child=dtype_b,
-        elements=stored_a.size,
         changed_share=changed / stored_a.size,
         byte_identical=bool(signs) and dtype_a == dtype_b,
         cast=_cast(stored_a, stored_b, dtype_a, dtype_b, same=changed == 0),

@@ -1,11 +1,10 @@
 """Assess two probes in memory: layer map, battery, experts, parts and identity. Nothing is read."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Self
 
 from kinprint.align.layer_alignment import IDENTITY
 from kinprint.arch import Role
@@ -68,7 +67,7 @@ class Assessment:
 
     def extended(
         self, tests: Sequence[EvidenceTest], neurons: Mapping[int, float], moved: frozenset[str] = frozenset()
-    ) -> Assessment:
+    ) -> Self:
         """Return the assessment with further tests, all corrected anew, what they say of MLPs, and which parts they moved."""
         # what an earlier search held against each other in vain says nothing once another one found how the models are related
         before = {layer: p for layer, p in self.neurons.items() if p <= LAYER_ALPHA or not moved}
@@ -90,7 +89,7 @@ class Assessment:
         scopes = self.layers.alignment.scopes if test.name == "layer_map" else (str(test.scope),)
         return min((signs[scope] for scope in scopes if scope in signs), default=None)
 
-    def without(self, component: str, why: Text) -> Assessment:
+    def without(self, component: str, why: Text) -> Self:
         """Return the assessment with a part called untested, and why."""
         untested = ComponentFinding(component, NOT_TESTED, 0, 0, None, why)
         return replace(self, components=tuple(untested if x.component == component else x for x in self.components))

@@ -1,5 +1,7 @@
 """Align reordered, negated or narrowed residual dimensions by shared tokens, or by norms, and test that on other matrices.
 
+Where only embeddings, head or norms share, their origin is judged here too, by more rows of shared tokens.
+
 The alignment looks at embeddings, or norms, alone. The tests that follow count neurons that stand at their places, and under the
 null the order of neurons is independent of everything the alignment saw, so their p-values stay exact.
 """
@@ -15,11 +17,11 @@ from kinprint.align.residual_basis import MAX_WIDTH, ColumnMatch, embedding_rota
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.assess import Assessment, SearchResult
-from kinprint.evidence.common_start import Pairs, origin_of
+from kinprint.evidence.common_start import Origin, Pairs, origin_of, origin_of_parts
 from kinprint.evidence.dimension_test import norm_profiles, without_outstanding
 from kinprint.evidence.exact_tests import row_test
 from kinprint.evidence.layer_map import LAYER_ALPHA
-from kinprint.evidence.probe import SamplePair, has_neuron_rows, is_residual_norm, sample_pairs
+from kinprint.evidence.probe import SamplePair, has_neuron_rows, is_residual_norm, norm_pairs, sample_pairs
 from kinprint.model.model import Model
 from kinprint.model.reader import Sample, Want, read_together
 from kinprint.refs import join_runs
@@ -29,6 +31,7 @@ from kinprint.text import Text, labelled, verbatim
 BASIS_TOKENS = 1024
 LEAST_TOKENS = 64
 NAME = "fixed_points_aligned"
+TABLES = {"embedding": Role.EMBEDDING, "head": Role.HEAD}
 ALIGNED = Text(
     "residual dimensions are paired by the embeddings of shared tokens; the order of neurons was not looked at"
 )
@@ -184,7 +187,7 @@ def _column_match(
 
 
 def token_rotations(
-    models: tuple[Model, Model], tokens: Sequence[tuple[int, int]] | None, allowance: int | None, *, seed: int
+    models: tuple[Model, Model], tokens: Sequence[tuple[int, int]] | None, allowance: int | None
 ) -> list[NDArray[np.float32]]:
     """Return the rotation that shared tokens suggest, as a first guess; none where too few are shared to determine one."""
     width = models[0].hidden or 0
@@ -192,7 +195,7 @@ def token_rotations(
         return []
     embedded, _ = shared_embeddings(models, tokens, allowance) if len(tokens) >= LEAST_TOKENS else (None, 0)
     try:
-        return [embedding_rotation(*embedded, seed=seed).R.astype(np.float32)] if embedded is not None else []
+        return [embedding_rotation(*embedded).astype(np.float32)] if embedded is not None else []
     except DegenerateInput:
         return []
 
@@ -216,3 +219,19 @@ def shared_embeddings(
     read = [sample for (sample,) in read_together(plans)]
     left, right = (x.values[np.unique(side, return_inverse=True)[1]] for x, side in zip(read, ids, strict=True))
     return (left, right) if all(sample.finite for sample in read) else None, cost
+
+
+def part_origin(
+    models: tuple[Model, Model], assessment: Assessment, tokens: Sequence[tuple[int, int]] | None, allowance: int | None
+) -> tuple[Origin, int]:
+    """Read more token rows of the tables that share, and return what they and the norms say, and the bytes read."""
+    shared = {item.component for item in assessment.components if item.shared}
+    tables, spent = {}, 0
+    for name in TABLES.keys() & shared:
+        left = None if allowance is None else allowance - spent
+        found, cost = shared_embeddings(models, tokens or (), left, TABLES[name])
+        spent += cost
+        tables[name] = found
+    pairs = norm_pairs(*assessment.probes, assessment.layer_map)
+    norms: Pairs = [(pair.a.values, pair.b.values) for pair in pairs]
+    return origin_of_parts(tables, norms if "norms" in shared else (), len(shared - TABLES.keys() - {"norms"})), spent

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import combinations, product
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -28,7 +29,7 @@ from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.model import Model, open_models
 from kinprint.model.reader import Sample, Want
 from kinprint.model.tokenizers import compare_tokenizers
-from kinprint.model.weights import StoredWeights
+from kinprint.model.weights import StoredWeights, Weights
 from kinprint.refs import path_text
 from kinprint.results.options import Options
 from kinprint.sources.session import Session, running
@@ -83,8 +84,11 @@ def _null_of(
         values[STATISTIC] += _agreements(probes[i], probes[j])
         if (columns := _columns((models[i], models[j]))) is not None:
             values[ALIGNED_STATISTIC] += _agreements(probes[i], probes[j], columns)
-        values[ROTATED_STATISTIC] += _rotated(models[i], models[j])
-        values[HALF_STATISTIC] += [*_half_rotated(models[i], models[j]), *_half_rotated(models[j], models[i])]
+        with suppress(DegenerateInput):
+            values[ROTATED_STATISTIC] += _rotated(StoredWeights(models[i]), StoredWeights(models[j]))
+        for one, two in ((i, j), (j, i)):
+            with suppress(DegenerateInput):
+                values[HALF_STATISTIC] += _half_rotated(StoredWeights(models[one]), StoredWeights(models[two]))
         tell("pairs", done + 1, len(pairs))
     if not values[STATISTIC]:
         raise NotComparable(
@@ -142,30 +146,22 @@ def _columns(models: tuple[Model, Model]) -> ColumnMatch | None:
     return None if embedded is None else match_columns(*embedded)
 
 
-def _rotated(a: Model, b: Model) -> list[float]:
+def _rotated(a: Weights, b: Weights) -> list[float]:
     """Return the shares of neurons that gate and up pair alike under a rotation fitted on other layers."""
-    one, two = StoredWeights(a), StoredWeights(b)
-    try:
-        pairs = choose_pairs(one, two)
-        cut = (len(pairs) + 1) // 2
-        # both ways round, fitting on what the other tests: twice as many values
-        halves = [(pairs[:cut], pairs[cut:]), (pairs[cut:], pairs[:cut])]
-        return [
-            found.share
-            for fitted, tested in halves
-            for found in held_out(one, two, tested, fit(one, two, fitted, seed=0).rotation.R, seed=0, draws=1)
-        ]
-    except DegenerateInput:
-        return []
+    pairs = choose_pairs(a, b)
+    cut = (len(pairs) + 1) // 2
+    # both ways round, fitting on what the other tests: twice as many values
+    halves = [(pairs[:cut], pairs[cut:]), (pairs[cut:], pairs[:cut])]
+    return [
+        found.share
+        for fitted, tested in halves
+        for found in held_out(a, b, tested, fit(a, b, fitted, seed=0).rotation.R, seed=0, draws=1)
+    ]
 
 
-def _half_rotated(a: Model, b: Model) -> list[float]:
+def _half_rotated(a: Weights, b: Weights) -> list[float]:
     """Return the shares of neurons that gate and up pair alike under a rotation fitted on other neurons of their layer."""
-    one, two = StoredWeights(a), StoredWeights(b)
-    try:
-        return [found.share for found in half_held_out(one, two, choose_pairs(one, two), seed=0, draws=1)]
-    except DegenerateInput:
-        return []
+    return [found.share for found in half_held_out(a, b, choose_pairs(a, b), seed=0, draws=1)]
 
 
 def _agreements(a: Probe, b: Probe, columns: ColumnMatch | None = None) -> list[float]:

@@ -24,6 +24,7 @@ from functools import lru_cache
 import numpy as np
 
 from kinprint._util.numeric import FloatArray, median
+from kinprint.edits.regression import correlation
 from kinprint.evidence.words import word
 from kinprint.text import Text, Value
 
@@ -59,12 +60,9 @@ class Origin:
     """What the shared part looks like. Figures are None where there was nothing to take them from."""
 
     reading: str
-    norm_correlation: float | None
-    learned_slope: float | None
-    slope: float | None
-    slope_cv: float | None
-    uniform: bool
     reasons: tuple[Text, ...]
+    norm_correlation: float | None = None
+    learned_slope: float | None = None
     level: float | None = None  # the larger of what is kept of the learned part and of the rest
     exact: bool = False  # whether the parts compared are the same number by number
 
@@ -111,7 +109,7 @@ def origin_of(matrices: Mapping[str, Pairs], norms: Pairs) -> Origin:
         reasons.append(Text("{x:.2f} of what was learned is kept, and {y:.2f} of the rest", x=learned, y=y))
     if cv is not None and slope is not None:
         reasons.append(Text("B keeps {x:.2f} of A's weights, varying by {y:.0%} between roles", x=slope, y=cv))
-    return Origin(reading, norm_r, learned if enough else None, slope, cv, uniform, tuple(reasons), level)
+    return Origin(reading, tuple(reasons), norm_r, learned if enough else None, level)
 
 
 def origin_of_parts(
@@ -142,7 +140,7 @@ def origin_of_parts(
         readings.append(TRAINING if norm_r >= NORM_KEPT and x >= NORM_MOVED else UNCLEAR)
         exact &= all(np.array_equal(a, b) for a, b in norms)
     reading = readings[0] if len(set(readings)) == 1 else UNCLEAR
-    return Origin(reading, norm_r, None, None, None, uniform=False, reasons=tuple(reasons), exact=exact)
+    return Origin(reading, tuple(reasons), norm_r, exact=exact)
 
 
 def _norm_figures(norms: Pairs) -> tuple[float, list[float]]:
@@ -169,15 +167,6 @@ def _reading(
         if kept and max(moved) < NORM_MOVED and norm_r < NORM_SAME:
             return UNCLEAR
     return TRAINING if kept else INITIALISATION if lost else UNCLEAR
-
-
-def correlation(a: FloatArray, b: FloatArray) -> float:
-    """Return Pearson's correlation of all entries, 0 where a side is constant or there are none."""
-    if not a.size:
-        return 0.0
-    left, right = a - a.mean(), b - b.mean()
-    scale = float(np.linalg.norm(left) * np.linalg.norm(right))
-    return float(np.vdot(left, right)) / scale if scale > 0.0 else 0.0
 
 
 def _swapped(pairs: Pairs) -> Pairs:

@@ -14,15 +14,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, median
+from kinprint._util.numeric import FloatArray, median
 from kinprint.arch import Axis
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.exact_tests import RESIDUAL_ORDER, counted
+from kinprint.evidence.exact_tests import RESIDUAL_ORDER, counted, is_constant
 from kinprint.evidence.exchangeability import both_repeat, unit_ranks
 from kinprint.evidence.probe import Probe, SamplePair, is_residual_norm, sample_pairs
 from kinprint.results.findings import EvidenceTest
-from kinprint.stats import check_range
 from kinprint.stats.fixedpoints import fixed_points
+from kinprint.stats.moments import check_range
 from kinprint.stats.tails import DECISIVE
 from kinprint.text import Text
 
@@ -62,15 +62,11 @@ def norm_profiles(pairs: Sequence[SamplePair]) -> tuple[FloatArray, FloatArray]:
     for one, two in norms:
         check_range(one, "A")
         check_range(two, "B")
-    varying = [(a, b) for a, b in norms if a.shape == norms[0][0].shape and _varies(a) and _varies(b)]
+    varying = [(a, b) for a, b in norms if a.shape == norms[0][0].shape and not (is_constant(a) or is_constant(b))]
     if len(varying) < LEAST_NORMS:
         raise DegenerateInput("{n} norms vary on both sides; expected at least {m}", n=len(varying), m=LEAST_NORMS)
     one, two = (_profiles(side) for side in zip(*varying, strict=True))
     return one, two
-
-
-def _varies(scales: FloatArray) -> bool:
-    return bool(np.linalg.norm(scales - scales.mean()) > NEAR_CONSTANT * abs(float(scales.mean())))
 
 
 def _profiles(norms: Sequence[FloatArray]) -> FloatArray:

@@ -49,6 +49,9 @@ where its direction is known: the one has no zeros of its own, and all that the 
 KEEPING = frozenset({"identical", "cast", "scaled", "rescaled", "unknown"})
 """Edits of a matrix in place that may leave the function as it is."""
 
+MATCHES_NEURONS = frozenset({"neuron_match", "neuron_match_aligned", "neuron_match_rotated"})
+"""Tests that match neurons one by one, beside an empirical null."""
+
 _SIGNED = {Axis.NEURON: Text("neurons"), Axis.HEAD: Text("value channels")}
 
 _PLAIN = {
@@ -258,15 +261,12 @@ def _replaced(facts: Facts) -> Iterator[Kind]:
             yield Kind(name, phrase, (labelled(word(item.component), word(item.state)),))
 
 
-_NEURON_TESTS = ("neuron_match", "neuron_match_aligned", "neuron_match_rotated")
-
-
 def _would_show(facts: Facts, component: str) -> bool:
     """Whether a test of the part ran that reaches the threshold on a copy, and nothing else explains that it saw none."""
     if component == "norms" and facts.norms is not None and (facts.norms.is_folded or facts.norms.agree):
         return False
     # MLPs whose neurons were reordered share nothing in place: only where that was looked for, they were replaced
-    looked_for = any(test.name in _NEURON_TESTS for test in facts.ran)
+    looked_for = any(test.name in MATCHES_NEURONS for test in facts.ran)
     return would_show_copy(component, facts.ran, facts.able) and (component != "mlp" or looked_for)
 
 

@@ -1,16 +1,15 @@
 """Describe how one model was made of the other: role by role, from larger slices; and as a merge of given parents."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self, get_args
 
 import numpy as np
 
 from kinprint._util.numeric import evenly_spaced
 from kinprint.arch import Role
-from kinprint.edits.edit_names import PRUNED, NamedEdit, explain_edit
+from kinprint.edits.edit_names import PRUNED, Name, NamedEdit, explain_edit
 from kinprint.edits.merging import MixtureSums
 from kinprint.edits.pair import PairEdit, describe
 from kinprint.edits.rounding import is_float, steps, stored_bits, used_dtype
@@ -52,10 +51,9 @@ class EditEvidence:
     split: ExpertSplit | None = None
 
     @classmethod
-    def not_run(cls, why: Text) -> EditEvidence:
+    def not_run(cls, why: Text) -> Self:
         """Return what stands for a search that broke off: no kind, and no word on whether training is shared."""
-        unclear = Origin(UNCLEAR, None, None, None, None, False, (why,))
-        return cls(origin=unclear, untested=labelled(SINGLE_WEIGHTS, why))
+        return cls(origin=Origin(UNCLEAR, (why,)), untested=labelled(SINGLE_WEIGHTS, why))
 
 
 UNEXPLAINED = 10.0
@@ -122,35 +120,21 @@ FOLLOWS = 0.999
 """Share of a child's numbers that follow from the parent's, from which it was made of these: of a model rounded to BF16 and the
 same rounded to four bits, the one gives 99.5 % of the other."""
 _ONE_WAY = ("quantised", "pruned", "truncated", "merged_or_reweighted")
-_SPECIAL = (
-    "identical", "cast", "scaled", "rescaled", "quantised", "pruned", "truncated", "low_rank", "noise",
-    "merged_or_reweighted", "changed", "unknown",
-)  # fmt: skip
+_SPECIAL: tuple[Name, ...] = get_args(Name)
 """Names of edits, the most special first: of the two directions, the one that has more to say is taken."""
 
 
-@dataclass(frozen=True)
-class _Named:
-    """One slice's edit as made from A, with its name, the reasons for it, its direction, and the bits of a code."""
-
-    edit: PairEdit
-    name: str
-    reasons: tuple[Text, ...]
-    direction: str | None = None
-    bits: int | None = None
-
-
-def _named(item: FoldedPair) -> _Named | None:
-    """Describe B as made from A, and A as made from B."""
+def _named(item: FoldedPair) -> tuple[PairEdit, NamedEdit, str | None] | None:
+    """Describe B as made from A, and A as made from B: the edit as made from A, the name that says more, and its direction."""
     a, b = item.forward.a, item.forward.b
     a_as_child, b_as_parent = item.back.a, item.back.b
     try:
         edit = describe(a.stored, b.stored, dtype_a=a.dtype, dtype_b=b.dtype)
         if item.is_rounding:
-            return _Named(edit, "rescaled", (FOLDED,))
+            return edit, NamedEdit("rescaled", (FOLDED,)), None
         found = explain_edit(edit)
         if _SPECIAL.index(found.name) < _SPECIAL.index("scaled"):
-            return _Named(edit, found.name, found.reasons)
+            return edit, found, None
         dtypes = {"dtype_a": b_as_parent.dtype, "dtype_b": a_as_child.dtype}
         other = describe(b_as_parent.stored, a_as_child.stored, **dtypes, spectrum=False)
         cut = _cut(edit, other, b_as_parent, a_as_child)
@@ -159,10 +143,9 @@ def _named(item: FoldedPair) -> _Named | None:
         return None
     ranks = [(_SPECIAL.index(item.name), item.bits is None) for item in (found, back)]
     if ranks[1] < ranks[0]:
-        direction = BACKWARD if _one_way(back, other, found) else None
-        return _Named(edit, back.name, (BACKWARDS, *back.reasons), direction, back.bits)
-    direction = FORWARD if _one_way(found, edit, back) else None
-    return _Named(edit, found.name, found.reasons, direction, found.bits)
+        said = replace(back, reasons=(BACKWARDS, *back.reasons))
+        return edit, said, BACKWARD if _one_way(back, other, found) else None
+    return edit, found, FORWARD if _one_way(found, edit, back) else None
 
 
 def _one_way(found: NamedEdit, edit: PairEdit, back: NamedEdit) -> bool:
@@ -196,23 +179,24 @@ def _finding(scope: str, pairs: Sequence[FoldedPair]) -> EditFinding:
     found = [named for pair in pairs if (named := _named(pair)) is not None]
     if not found:
         return EditFinding(scope, "unknown", len(pairs), 0, None, None, None, None, None, None, None)
-    common, _ = Counter(item.name for item in found).most_common(1)[0]
-    shown = [item for item in found if item.name == common]
+    common, _ = Counter(named.name for _, named, _ in found).most_common(1)[0]
+    shown = [(edit, named.bits) for edit, named, _ in found if named.name == common]
+    first, direction = next((named, direction) for _, named, direction in found if named.name == common)
 
     def mean(read: Callable[[PairEdit], float | None]) -> float | None:
-        values = [value for item in found if (value := read(item.edit)) is not None]
+        values = [value for edit, _, _ in found if (value := read(edit)) is not None]
         return float(np.mean(values)) if values else None
 
     ranks = {
-        "low_rank": [item.edit.low_rank.rank for item in shown if item.edit.low_rank is not None],
-        "truncated": [item.edit.truncation.rank for item in shown if item.edit.truncation is not None],
+        "low_rank": [edit.low_rank.rank for edit, _ in shown if edit.low_rank is not None],
+        "truncated": [edit.truncation.rank for edit, _ in shown if edit.truncation is not None],
     }.get(common)
-    bits = [bits for item in shown if (bits := item.bits or (_bits(item.edit) if common == "quantised" else None))]
+    bits = [n for edit, known in shown if (n := known or (_bits(edit) if common == "quantised" else None))]
     return EditFinding(
         scope=scope,
         edit=common,
         tensors=len(found),
-        identical=sum(item.edit.identity.byte_identical for item in found),
+        identical=sum(edit.identity.byte_identical for edit, _, _ in found),
         changed_share=mean(lambda edit: edit.identity.changed_share),
         mean_ulps=mean(lambda edit: edit.identity.mean_ulps),
         slope=mean(lambda edit: edit.slope.slope if edit.slope else None),
@@ -223,8 +207,8 @@ def _finding(scope: str, pairs: Sequence[FoldedPair]) -> EditFinding:
         bits=max(bits) if 2 * len(bits) > len(shown) else None,
         rank=max(ranks) if ranks else None,
         noise=mean(lambda edit: edit.residual.level if edit.residual else None) if common == "noise" else None,
-        reasons=shown[0].reasons,
-        direction=shown[0].direction,
+        reasons=first.reasons,
+        direction=direction,
     )
 
 

@@ -12,19 +12,20 @@ import numpy as np
 
 from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, largest_magnitude
 from kinprint.arch import Axis, Role
-from kinprint.arch.exchangeable import permuted_axis
+from kinprint.arch.roles import permuted_axis
+from kinprint.edits.regression import correlation
 from kinprint.errors import DegenerateInput
 from kinprint.evidence import exchangeability
-from kinprint.evidence.common_start import correlation
 from kinprint.evidence.exchangeability import Block, OrderedAxes, fair_pair, without_copies
 from kinprint.evidence.probe import SamplePair
 from kinprint.model.reader import Sample
 from kinprint.results.findings import EvidenceTest
 from kinprint.results.measurements import NullResult
 from kinprint.results.p_values import PMethod
-from kinprint.stats import block_nulls, joint_independent, joint_tail, null_for
-from kinprint.stats.fixedpoints import FixedPoints, combined_fixed_points, fixed_points
+from kinprint.stats.fixedpoints import FixedPoints, fixed_points, log10_p_total
+from kinprint.stats.joint import block_nulls, joint_independent, joint_tail
 from kinprint.stats.moments import check_magnitude
+from kinprint.stats.nulls import null_for
 from kinprint.text import Text, verbatim
 
 RESIDUAL_ORDER = Text("residual dimensions have no order of their own")
@@ -43,7 +44,7 @@ def norm_test(role: Role, group: Sequence[SamplePair], ordered: OrderedAxes, see
             raise DegenerateInput("widths differ: {a} and {b}", a=one.size, b=two.size)
     # a scale of zero is a pruned dimension: which those are, a recipe may have fixed by place
     kept = np.all([(one != 0.0) & (two != 0.0) for one, two in values], axis=0)
-    varying = [(a, b) for one, two in values if not (_is_constant(a := one[kept]) or _is_constant(b := two[kept]))]
+    varying = [(a, b) for one, two in values if not (is_constant(a := one[kept]) or is_constant(b := two[kept]))]
     if not varying:
         n = len(group)
         raise DegenerateInput("all {n} norms are constant on at least one side: there is no order to compare", n=n)
@@ -110,7 +111,7 @@ def token_test(a: Sample, b: Sample, ordered: OrderedAxes, seed: int) -> Evidenc
     one, two = _values(SamplePair(Role.EMBEDDING, None, None, a, b))
     if one.shape != two.shape:
         raise DegenerateInput("widths differ: {a} and {b}", a=one.shape[1], b=two.shape[1])
-    if _is_constant(one) or _is_constant(two):
+    if is_constant(one) or is_constant(two):
         raise DegenerateInput("the rows of one side are constant")
     null = joint_tail([(one, two)], seed=seed)
     test = _from_null("token_rows", Role.EMBEDDING, null, (1, 1), ONE_PERMUTATION, RESIDUAL_ORDER)
@@ -121,8 +122,9 @@ def token_test(a: Sample, b: Sample, ordered: OrderedAxes, seed: int) -> Evidenc
 def _unless_tied(test: EvidenceTest, group: Sequence[SamplePair]) -> EvidenceTest:
     if (test.log10_p or 0.0) <= STANDS_OUT:
         finite = [pair for pair in group if pair.finite]
-        if (why := exchangeability.tied_alike(finite) or exchangeability.few_entries(finite)) is not None:
-            raise DegenerateInput(why)
+        for guard in (exchangeability.tied_alike, exchangeability.few_entries, exchangeability.few_directions):
+            if (why := guard(finite)) is not None:
+                raise DegenerateInput(why)
     return test
 
 
@@ -155,12 +157,13 @@ def matrix_block(pair: SamplePair, axis: int) -> Block | None:
     _check(pair)
     rows, columns = (min(x, y) for x, y in zip(pair.a.stored.shape, pair.b.stored.shape, strict=True))
     one, two = fair_pair(pair, rows, columns)
-    if _is_constant(one) or _is_constant(two):
+    if is_constant(one) or is_constant(two):
         return None
     return (one, two) if axis == 1 else (one.T, two.T)
 
 
-def _is_constant(values: FloatArray) -> bool:
+def is_constant(values: FloatArray) -> bool:
+    """Whether all values are the same, up to rounding, or there are none."""
     if not values.size:
         return True
     few = values[..., :64]  # if these spread more than rounding of any mean can, which is no larger than the length
@@ -206,7 +209,7 @@ def counted(name: str, scope: Text, found: Sequence[FixedPoints], assumption: Te
         null_mean=float(layers),
         null_sd=math.sqrt(layers),
         z=(total - layers) / math.sqrt(layers),
-        log10_p=combined_fixed_points([item.count for item in found], [item.n for item in found]),
+        log10_p=log10_p_total(total, tuple(item.n for item in found)),
         n=sum(item.n for item in found),
         blocks=layers,
         null=Text("a random order in each layer"),

@@ -15,29 +15,28 @@ from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.assess import Assessment, SearchResult, assess
 from kinprint.evidence.attempts import attempt, noting
-from kinprint.evidence.basis import BasisEvidence, align_basis, token_rotations
+from kinprint.evidence.basis import BasisEvidence, align_basis, part_origin, token_rotations
 from kinprint.evidence.common_start import origin_of
 from kinprint.evidence.components import NEURONS_MOVED, RESIDUAL_MOVED, of_one_function, with_power
 from kinprint.evidence.controls import FAILED, able_tests, both_controls_aside, control_layers, run_controls
 from kinprint.evidence.dimension_test import norms_agree
-from kinprint.evidence.edit_kinds import KEEPING, NEGATED, REORDERED, RESIZED, ROTATED
+from kinprint.evidence.edit_kinds import KEEPING, MATCHES_NEURONS, NEGATED, REORDERED, RESIZED, ROTATED
 from kinprint.evidence.editing import EditEvidence, examine_edits, merge_of
 from kinprint.evidence.empirical_null import EmpiricalNull
-from kinprint.evidence.facts import Facts
+from kinprint.evidence.facts import Facts, shared_fields
 from kinprint.evidence.head_products import Product, compare_heads
 from kinprint.evidence.identity import confirm_identity
 from kinprint.evidence.layer_map import LAYER_ALPHA
 from kinprint.evidence.neuron_gram import ROTATION_CONTROLS, rotation_controls
 from kinprint.evidence.neuron_matching import MOVED_NEURONS, NeuronEvidence, match_neurons
 from kinprint.evidence.neuron_matching import REORDERED as REORDERED_NEURONS
-from kinprint.evidence.part_origin import part_origin
 from kinprint.evidence.power import power_of
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import ProbeRead, Scope, fill_probes, plan_extras
 from kinprint.evidence.rotation import ROTATED_BASIS, RotationEvidence, examine_rotation, layer_rotation
 from kinprint.evidence.same_function import check_function
 from kinprint.evidence.sign_tests import negated_units
-from kinprint.evidence.verdict import LOG10_ALPHA, MATCHES_NEURONS, TRUNK, decide
+from kinprint.evidence.verdict import LOG10_ALPHA, TRUNK, decide
 from kinprint.model.model import Model
 from kinprint.model.weights import StoredWeights
 from kinprint.results import findings
@@ -50,9 +49,8 @@ WORTH_SPARING = 4_000_000  # bytes: less is read in less time than it takes to f
 EXTRA_SHARE = 0.5  # of what the comparison leaves of the budget: for layers, heads and tokens it did not need
 EDIT_SHARE = 0.5  # of what is left after that: for larger slices, where the models are related
 CLEAR_COLUMNS = 0.5  # share of residual dimensions that tokens pair beyond doubt, below which it was no mere reordering
-MOST_IN_PLACE = (
-    0.8  # share of dimensions or neurons at their places below which others were reordered, not only trained
-)
+MOST_IN_PLACE = 0.8
+"""Share of dimensions or neurons at their places below which others were reordered, not only trained."""
 REORDERED_BASIS = Text("reordered residual dimensions")
 SEE_DEEP = Text("see --deep")
 
@@ -224,24 +222,15 @@ def _rotation_controls(case: Case, rotated: RotationEvidence) -> list[ControlFin
         return []
     model, seed = StoredWeights(case.models[0]), case.options.seed
     return attempt(
-        lambda: rotation_controls(model, log10_alpha=LOG10_ALPHA, seed=seed, allowed=case.scope.allows),
+        lambda: rotation_controls(model, log10_alpha=LOG10_ALPHA, seed=seed, scope=case.scope),
         lambda why: [ControlFinding(name, ok, FAILED, None, None, None, why) for name, ok, _ in ROTATION_CONTROLS],
     )
 
 
 def _evidence(facts: Facts, stages: Sequence[Text]) -> Evidence:
-    return Evidence(
-        tests=tuple(facts.tests),
-        alignment=facts.alignment,
-        components=tuple(facts.components),
-        experts=tuple(facts.experts),
-        edits=tuple(facts.edits),
-        merge=facts.merge,
-        controls=tuple(facts.controls),
-        power=tuple(facts.power),
-        stages=tuple(stages),
-        function=facts.function,
-    )
+    shown = shared_fields(facts, Evidence)
+    lists = {name: tuple(value) for name, value in shown.items() if isinstance(value, list)}
+    return Evidence(**shown | lists, stages=tuple(stages))
 
 
 def _all_same(assessment: Assessment) -> bool:
@@ -324,7 +313,7 @@ def _search_rotation(
     blurred = _blurred(basis) or (basis.rejects(LOG10_ALPHA) and misplaced)
     if not ((case.options.deep or _related(assessment)) and (_open(assessment) or blurred)):
         return assessment, RotationEvidence(untested=_see_deep(assessment, ROTATED_BASIS))
-    starts = token_rotations(case.models, case.tokens, case.allowance(0.3), seed=case.options.seed)
+    starts = token_rotations(case.models, case.tokens, case.allowance(0.3))
     a, b = StoredWeights(case.models[0]), StoredWeights(case.models[1])
     # the search fits one side to the other: it is made in one order, whichever of the models is called A
     turned = case.probes[0].rank() > case.probes[1].rank()
@@ -334,11 +323,10 @@ def _search_rotation(
         a,
         b,
         null=case.null,
-        log10_alpha=LOG10_ALPHA,
         allowance=case.allowance(0.9),
         seed=case.options.seed,
         starts=starts,
-        allowed=case.scope.allows,
+        scope=case.scope,
     )
     found = found.mirrored() if turned else found
     spent, count = a.bytes_read + b.bytes_read, len(found.tests)

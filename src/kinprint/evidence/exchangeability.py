@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray, evenly_spaced, median
 from kinprint.arch import Axis, Role
-from kinprint.evidence.common_start import correlation
+from kinprint.edits.regression import correlation
 from kinprint.evidence.probe import LayerMap, Probe, SamplePair, pairs_by_role
 from kinprint.model.reader import Sample
 from kinprint.text import Text
@@ -50,6 +50,9 @@ FEW_PAIRS = 16  # slices that are looked at: a recipe does the same in all layer
 OUTSTANDING, FEW_LEAVE = 5.0, 0.33
 """Times the median size (3.4 standard deviations of normal weights) at which an entry stands out, and the share of the correlation
 that must be left without such entries: 0.9 and more where weights are shared, none where both began as the identity."""
+DIRECTIONS, BEYOND = 4, 0.01
+"""Directions along which rows may lie, and the share of their energy beyond these that is rounding. Of 710 trained matrices the
+first 16 rows have 0.17 of it there at the least; strangers projected on one public direction agree at 10⁻⁹."""
 
 
 @dataclass(frozen=True)
@@ -259,6 +262,17 @@ def few_entries(group: Sequence[SamplePair]) -> Text | None:
     if rest >= FEW_LEAVE * total:
         return None
     return Text("only a few entries that stand out at the same places agree, as one recipe leaves them")
+
+
+def few_directions(group: Sequence[SamplePair]) -> Text | None:
+    """Say if the rows of both models lie along a few directions, as a public projection leaves them."""
+    for pair in evenly_spaced(group, FEW_PAIRS):
+        for sample in (pair.a, pair.b):
+            rows = sample.part(slice(_CORNER[0]), slice(None)).astype(np.float64)
+            energy = np.linalg.eigvalsh(rows @ rows.T)
+            if energy.size <= 2 * DIRECTIONS or energy[:-DIRECTIONS].sum() > BEYOND * energy.sum():
+                return None
+    return Text("rows lie along {n} directions at most: their entries were not drawn one by one", n=DIRECTIONS)
 
 
 def without_copies(group: Sequence[SamplePair]) -> list[SamplePair]:

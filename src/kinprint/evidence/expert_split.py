@@ -20,7 +20,6 @@ OWN = 0.75  # share of an expert's neurons that must be found
 class ExpertSplit:
     """Neurons of the first and the last expert found in the dense MLP, how many were looked for, and neurons both have."""
 
-    layer: int
     found: int
     looked_for: int
     common: int
@@ -59,5 +58,5 @@ def find_split(
         cosines = [np.abs(unit_rows(sample.values) @ every.T) for sample in rows if sample is not None]
         places = [set(x.argmax(axis=1)[x.max(axis=1) > ALIKE].tolist()) for x in cosines]
         looked_for = sum(len(sample.stored) for sample in rows if sample is not None)
-        return ExpertSplit(layer, sum(map(len, places)), looked_for, len(places[0] & places[1])), spent
+        return ExpertSplit(sum(map(len, places)), looked_for, len(places[0] & places[1])), spent
     return None, 0

@@ -1,13 +1,20 @@
 """Hold all that the rules of the verdict look at."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
-from kinprint.evidence.common_start import Origin
+from kinprint.evidence.common_start import TRAINING, Origin
+from kinprint.evidence.components import HEADS_MAY_DIFFER
 from kinprint.evidence.expert_split import ExpertSplit
 from kinprint.evidence.norm_edits import NormEdit
 from kinprint.results import findings
 from kinprint.text import Text
+
+ORDERED = 1.5
+"""Times √(2 ln n / d), which the best of n independent rows of width d comes to: trained rows lie in fewer directions. Measured on
+strangers of width 96 put in order: 0.16 to 0.2, where 0.51 is allowed."""
 
 
 @dataclass(frozen=True)
@@ -70,3 +77,27 @@ class Facts:
     def component(self, name: str) -> findings.ComponentFinding | None:
         """Return one part's finding."""
         return next((item for item in self.components if item.component == name), None)
+
+
+def shared_fields(source: object, target: type) -> dict[str, Any]:
+    """Return the values of the fields that a dataclass has in common with another, by name."""
+    return {item.name: getattr(source, item.name) for item in fields(target) if hasattr(source, item.name)}
+
+
+def likeness(facts: Facts, log10_alpha: float) -> tuple[float | None, float | None]:
+    """Return how far weights correlate where MLPs agree, attention and norms do not, and how far an order may bring strangers."""
+    # Tell neurons that were put in the order of another model's from neurons that share weights or a start. Before models are
+    # merged, the units of one are put in the order in which they are most like the other's (Ainsworth et al. 2022, Git
+    # Re-Basin). Their places and signs agree then, at any p-value, and no weight is shared. The rows of q and k have an order
+    # of their own that nobody may change: a common start shows there too, an order does not.
+    mlp, *others = (facts.component(name) for name in ("mlp", "attention", "norms"))
+    found = {str(t.scope): t for t in facts.ran if t.name == "matrix_correlation" and t.statistic is not None}
+    trained = facts.same_function or (facts.origin is not None and facts.origin.reading == TRAINING)
+    if mlp is None or not mlp.shared or facts.neuron_kind is not None or trained:
+        return None, None
+    looked_at = [x is not None and not x.shared and (x.tested or x.note is HEADS_MAY_DIFFER) for x in others]
+    if not {"mlp_up", "mlp_down"} <= set(found) or not all(looked_at):
+        return None, None
+    claimed = [t.statistic or 0.0 for t in found.values() if (t.log10_p_claim or 0.0) <= log10_alpha]
+    neurons, width = found["mlp_down"].n, found["mlp_up"].n
+    return max(claimed, default=0.0), ORDERED * math.sqrt(2.0 * math.log(neurons) / width)

@@ -8,7 +8,7 @@ import numpy as np
 
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Axis, Role
-from kinprint.arch.exchangeable import permuted_axis
+from kinprint.arch.roles import permuted_axis
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.probe import Probe
 from kinprint.model.reader import Sample

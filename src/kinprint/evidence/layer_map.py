@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from kinprint._util.numeric import FloatArray
-from kinprint.align.layer_alignment import IDENTITY, NONE, LayerScores, best_map, choose_map, pair_scores
+from kinprint.align.layer_alignment import IDENTITY, NONE, LayerScores, best_map, choose_map, kind_of_map, pair_scores
 from kinprint.arch import Axis, Role
 from kinprint.arch.roles import GATES_AND_UPS
 from kinprint.errors import DegenerateInput
@@ -82,7 +82,7 @@ def align_layers(a: Probe, b: Probe, *, seed: int = 0) -> LayerEvidence:
     # layers without a candidate were looked at too, and count in the correction
     adjusted = dict(zip(raw, holm([*raw.values(), *[0.0] * (lines - len(raw))]), strict=False))
     shared = {at for at, p in adjusted.items() if p <= LAYER_ALPHA}
-    rivals = best_map(scores).runner_up
+    _, rivals = best_map(scores)
     findings, main = [], {}
     for j, layer in enumerate(layers_b):
         sources = [source for source, at in found if at == layer]
@@ -118,13 +118,13 @@ def _matched_places(scores: LayerScores) -> tuple[str, list[Place]]:
     # layers is taken, then that of the larger correlations; if neither is better, what both find.
     forth, back = choose_map(scores), choose_map(LayerScores(scores.z.T, scores.correlation.T))
     ways = [
-        [(i, j) for j, i in enumerate(forth.pairs) if i is not None],
-        [(i, j) for i, j in enumerate(back.pairs) if j is not None],
+        [(i, j) for j, i in enumerate(forth) if i is not None],
+        [(i, j) for i, j in enumerate(back) if j is not None],
     ]
     merits = [(len(way), round(sum(float(scores.correlation[at]) for at in way), 6)) for way in ways]
-    if merits[0] == merits[1]:
-        return forth.kind, [at for at in ways[0] if at in ways[1]]
-    return (forth.kind, ways[0]) if merits[0] > merits[1] else (back.kind, ways[1])
+    if merits[0] < merits[1]:
+        return kind_of_map(back, len(forth)), ways[1]
+    return kind_of_map(forth, len(back)), [at for at in ways[0] if merits[0] > merits[1] or at in ways[1]]
 
 
 def _by_nearness(found: Mapping[Place, float], at: Place) -> tuple[float, int, int]:

@@ -4,11 +4,9 @@ The profiles (`kinprint.align.rotation`) of neurons that kept their order are co
 neurons that find their own place has an exact null, since the orders of unrelated models are independent.
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -20,14 +18,15 @@ from kinprint.align.rotation import Index, Neurons, Rows, gram_profiles
 from kinprint.arch import Role
 from kinprint.arch.roles import MLPS
 from kinprint.errors import BudgetExceeded, DegenerateInput
-from kinprint.evidence.exact_tests import NEURON_ORDER
+from kinprint.evidence.exact_tests import NEURON_ORDER, counted
 from kinprint.evidence.exchangeability import both_follow_index, fair_signs
+from kinprint.evidence.reading import EVERYTHING, Scope
 from kinprint.evidence.words import word
 from kinprint.model.weights import Weights
 from kinprint.results.findings import DERIVED, NO_EVIDENCE, ControlFinding, EvidenceTest
 from kinprint.results.p_values import PMethod
 from kinprint.stats.combine import bonferroni
-from kinprint.stats.fixedpoints import fixed_points
+from kinprint.stats.fixedpoints import FixedPoints, fixed_points
 from kinprint.text import Text, joined
 
 GRAM_LAYERS = 8
@@ -45,12 +44,6 @@ COPIED = 0.8
 MLP_NEURONS = Text("mlp neurons")
 NO_MLP = Text("a side has no MLP matrices whose parts are known")
 GRAM = "gram_fixed_points"
-Allowed = Callable[[Role, int | None], bool]
-
-
-def everything(role: Role, layer: int | None) -> bool:  # noqa: ARG001 - the default of a callback
-    """Allow everything."""
-    return True
 
 
 @dataclass(frozen=True)
@@ -98,7 +91,7 @@ class NeuronSet:
         with self.model.lock:
             gate, up, down = self.kinds()
             found: Neurons = self.model.kept.get(self) or Neurons(gate, up, np.ascontiguousarray(down))
-            if found.nbytes * self.model.layers <= KEPT_BYTES:
+            if sum(X.nbytes for X in found.kinds if X is not None) * self.model.layers <= KEPT_BYTES:
                 self.model.kept[self] = found
         return found
 
@@ -113,12 +106,12 @@ def _joined(matrices: Sequence[Rows]) -> Rows:
     return matrices[0] if len(matrices) == 1 else np.concatenate(matrices)
 
 
-def neuron_sets(model: Weights, allowed: Allowed = everything) -> dict[int, NeuronSet]:
+def neuron_sets(model: Weights, scope: Scope = EVERYTHING) -> dict[int, NeuronSet]:
     """Return for each layer the matrices that make its MLP: dense, else shared, else all experts, or the first if they are many."""
     found: dict[int, NeuronSet] = {}
     for layer in range(model.layers):
         for gate, up, down, expert in MLPS:
-            if model.has(up, layer, expert) and model.has(down, layer, expert) and allowed(up, layer):
+            if model.has(up, layer, expert) and model.has(down, layer, expert) and scope.allows(up, layer):
                 gated = gate if model.has(gate, layer, expert) else None
                 every = range(model.experts) if expert is not None else ()
                 experts = tuple(e for e in every if model.has(up, layer, e) and model.has(down, layer, e)) or (expert,)
@@ -145,11 +138,6 @@ class GramTable:
     tested: int
     reason: Text | None = None
 
-    @property
-    def tries(self) -> int:
-        """Pairs of layers that were tried."""
-        return self.counts.size
-
     def best(self) -> tuple[int, int]:
         """Return the places, not the numbers, of the best pair of layers."""
         i, j = np.unravel_index(np.argmin(self.log10_p), self.log10_p.shape)
@@ -167,10 +155,10 @@ class GramSide:
 
 
 def gram_side(
-    model: Weights, *, seed: int = 0, count: int = GRAM_LAYERS, rows: int = GRAM_ROWS, allowed: Allowed = everything
+    model: Weights, *, seed: int = 0, count: int = GRAM_LAYERS, rows: int = GRAM_ROWS, scope: Scope = EVERYTHING
 ) -> GramSide:
     """Read up to `rows` neurons of some layers, and make the profiles of half of them with the other half as references."""
-    sets = neuron_sets(model, allowed)
+    sets = neuron_sets(model, scope)
     layers = evenly_spaced(sorted(sets), count, at="middles")
     if not layers:
         raise DegenerateInput(NO_MLP)
@@ -187,12 +175,12 @@ def gram_side(
 
 
 def gram_sides(
-    a: Weights, b: Weights, *, seed: int = 0, count: int = GRAM_LAYERS, allowed: Allowed = everything
+    a: Weights, b: Weights, *, seed: int = 0, count: int = GRAM_LAYERS, scope: Scope = EVERYTHING
 ) -> list[GramSide]:
     """Read two models, and make the profiles of as many neurons as both have."""
 
     def side(model: Weights, rows: int = GRAM_ROWS) -> GramSide:
-        return gram_side(model, seed=seed, count=count, rows=rows, allowed=allowed)
+        return gram_side(model, seed=seed, count=count, rows=rows, scope=scope)
 
     sides = on_all_cores(side, (a, b))
     rows = min(found.rows for found in sides)
@@ -260,20 +248,15 @@ def hold_gram(a: GramSide, b: GramSide, *, checked: bool = False) -> GramTable:
 def gram_test(table: GramTable) -> EvidenceTest:
     """Return the best pair of layers as one test, corrected for all that were tried."""
     i, j = table.best()
-    return EvidenceTest(
-        GRAM,
-        MLP_NEURONS,
+    found = FixedPoints(int(table.counts[i, j]), table.tested, float(table.log10_p[i, j]))
+    return replace(
+        counted(GRAM, MLP_NEURONS, [found], NEURON_ORDER),
         layer=table.layers_b[j],
-        statistic=float(table.counts[i, j]),
-        null_mean=1.0,
-        null_sd=1.0,
-        z=float(table.counts[i, j]) - 1.0,
-        log10_p=bonferroni(float(table.log10_p[i, j]), table.tries),
-        n=table.tested,
-        blocks=table.tries,
+        log10_p=bonferroni(found.log10_p, table.counts.size),
+        blocks=table.counts.size,
         null=Text("a random order of neurons"),
         p_method=PMethod.BEST_LAYERS,
-        p_detail=Text("1/k! for the best of {n} pairs of layers, corrected for them", n=table.tries),
+        p_detail=Text("1/k! for the best of {n} pairs of layers, corrected for them", n=table.counts.size),
         assumptions=(NEURON_ORDER, Text("products of neurons with each other do not depend on the residual basis")),
         reason=table.reason,
     )
@@ -290,11 +273,11 @@ ROTATION_CONTROLS = ((ROTATED_SELF, DERIVED, False), (ROTATED_SHUFFLED, NO_EVIDE
 
 
 def rotation_controls(
-    model: Weights, *, log10_alpha: float, seed: int = 0, allowed: Allowed = everything
+    model: Weights, *, log10_alpha: float, seed: int = 0, scope: Scope = EVERYTHING
 ) -> list[ControlFinding]:
     """Hold a layer of A against itself in another basis, which must be found, and with neurons reordered too: unrelated."""
     try:
-        sets = neuron_sets(model, allowed)
+        sets = neuron_sets(model, scope)
         where = sets[evenly_spaced(sorted(sets), 1, at="middles")[0]]
         count = min(GRAM_ROWS, where.first)
         gate, up = where.kinds((0, count))

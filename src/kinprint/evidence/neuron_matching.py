@@ -194,20 +194,20 @@ def _test(
 
 def _kind(match: NeuronMatch, experts: Sequence[int]) -> str | None:
     """Return what the matches of a layer show: neurons reordered or left out, or whole experts of either side's number."""
-    found = assignment.recovered_map(match)
-    if found.kind == NONE or max(experts) == 1:
-        return None if found.kind == NONE else found.kind
-    kept = np.flatnonzero(found.index >= 0)
-    sizes = found.index.size // experts[0], match.rows_b // experts[1]
+    kind, index = assignment.recovered_map(match)
+    if kind == NONE or max(experts) == 1:
+        return None if kind == NONE else kind
+    kept = np.flatnonzero(index >= 0)
+    sizes = index.size // experts[0], match.rows_b // experts[1]
     if min(experts) == 1 or sizes[0] != sizes[1]:
         return INTO_EXPERTS  # a dense MLP beside experts, or experts of other sizes
     table = np.zeros(experts)
-    np.add.at(table, (kept // sizes[0], found.index[kept] // sizes[1]), 1.0)
+    np.add.at(table, (kept // sizes[0], index[kept] // sizes[1]), 1.0)
     whole = table.max(axis=0).sum() >= WHOLE * kept.size  # the neurons of each expert of B come from one of A
     if whole and experts[0] != experts[1]:
         return EXPERTS_REMOVED
     in_place = np.array_equal(table.argmax(axis=0), np.arange(experts[1]))
-    return EXPERTS_REORDERED if whole and not in_place else found.kind
+    return EXPERTS_REORDERED if whole and not in_place else kind
 
 
 def agreement_test(

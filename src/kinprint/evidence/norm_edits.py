@@ -14,6 +14,7 @@ from kinprint.arch import Role
 from kinprint.edits.rounding import is_float, steps
 from kinprint.edits.sameness import identity_of
 from kinprint.evidence.probe import LayerMap, Probe, SamplePair, is_residual_norm, sample_pairs
+from kinprint.model.reader import Sample
 
 READERS = {
     Role.INPUT_NORM: (Role.ATTN_Q, Role.ATTN_K, Role.ATTN_V, Role.ATTN_Q_A, Role.ATTN_KV_A),
@@ -99,12 +100,12 @@ class FoldedPair:
     @property
     def forward(self) -> SamplePair:
         """Both slices, A folded as B is."""
-        return self.pair if self.factors is None else _scaled(self.pair, "a", self.factors)
+        return self.pair if self.factors is None else replace(self.pair, a=_scaled(self.pair.a, self.factors))
 
     @property
     def back(self) -> SamplePair:
         """Both slices, B folded as A is."""
-        return self.pair if self.factors is None else _scaled(self.pair, "b", 1.0 / self.factors)
+        return self.pair if self.factors is None else replace(self.pair, b=_scaled(self.pair.b, 1.0 / self.factors))
 
     @property
     def column_slopes(self) -> FloatArray:
@@ -124,9 +125,8 @@ class FoldedPair:
         return bool(np.mean(np.abs(A - B) <= rounding) >= WITHIN)
 
 
-def _scaled(pair: SamplePair, side: str, factors: FloatArray) -> SamplePair:
-    sample = replace(getattr(pair, side), stored=getattr(pair, side).values * factors, dtype="F32", offset=0.0)
-    return replace(pair, a=sample) if side == "a" else replace(pair, b=sample)
+def _scaled(sample: Sample, factors: FloatArray) -> Sample:
+    return replace(sample, stored=sample.values * factors, dtype="F32", offset=0.0)
 
 
 def unfold(

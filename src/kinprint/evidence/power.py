@@ -1,16 +1,18 @@
 """State the power of the tests: the weakest relation that a test would have seen, at the level it was held to.
 
-Relations are planted in the values at hand and the test that ships is run on them (`kinprint.stats.power`).
+"Not significant" says little by itself. A test that would have found a correlation of 0.05 and did not is news; one that
+needs 0.9 is none. Formulas overstate what a test sees whose bounds weaken as a relation grows, so nothing is taken from formulas:
+relations are planted in the values at hand, and the test that ships is run on them.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray, evenly_spaced, unit_rows
 from kinprint.arch import Role
@@ -23,8 +25,7 @@ from kinprint.evidence.probe import Probe, SamplePair, is_residual_norm, pairs_b
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.reader import Sample
 from kinprint.results.findings import TESTED, EvidenceTest, PowerFinding
-from kinprint.stats.fixedpoints import fixed_by_scores, fixed_points
-from kinprint.stats.power import count_needed, least_strength, planted, planted_order
+from kinprint.stats.fixedpoints import count_needed, fixed_by_scores, fixed_points
 from kinprint.text import Text, joined
 
 POWER = 0.95
@@ -32,6 +33,13 @@ POWER_LAYERS = 2  # layers in which rows are planted; the others are taken to be
 MOST_ROWS = 512  # of one side that look for their nearest; the others are taken to be like these
 WEAK = 0.7
 SCALES, ROWS = Text("correlation of norm scales"), Text("cosine of rows")
+STRENGTHS = (0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.12, *(n / 20 for n in range(3, 21)))
+"""Strengths that are planted; the last is a copy."""
+
+COARSE = 3  # every third strength, where all above the answer are looked at
+DRAWS = 8
+TOLERANCE = 3.187
+"""Of `DRAWS` normal values, mean − TOLERANCE·sd is below 95 % of all values with 95 % confidence (one-sided tolerance factor)."""
 
 
 def power_of(assessment: Assessment) -> list[PowerFinding]:
@@ -53,6 +61,43 @@ def power_of(assessment: Assessment) -> list[PowerFinding]:
     return found
 
 
+def least_strength(simulate: Callable[[float, int], float], needed: float, *, falling: bool = False) -> float | None:
+    """Return the least planted strength from which on a statistic reaches `needed` in 95 % of all cases; None if a copy does not.
+
+    `simulate` gives the statistic of a relation of some strength, in the draw of some number. Where it may be `falling` as the
+    relation grows, every strength above the answer is looked at.
+    """
+
+    def seen(strength: float) -> bool:
+        values = np.array([simulate(strength, draw) for draw in range(DRAWS)])
+        return bool(values.mean() - TOLERANCE * values.std(ddof=1) >= needed)
+
+    if simulate(STRENGTHS[-1], 0) < needed:  # copies do not scatter
+        return None
+    high = len(STRENGTHS) - 1
+    if falling:
+        while high >= COARSE and seen(STRENGTHS[high - COARSE]):
+            high -= COARSE
+        return STRENGTHS[high]
+    low = -1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if seen(STRENGTHS[middle]) else (middle, high)
+    return STRENGTHS[high]
+
+
+def planted(one: FloatArray, two: FloatArray, strength: float, draw: int) -> tuple[FloatArray, FloatArray]:
+    """Return rows, and other rows that keep so much of them: the rest is the other side's, in a random order."""
+    # The sides take turns, so that the answer does not depend on their order. Rows of both sides have one length on average.
+    here, rest = (one, two) if draw % 2 == 0 else (two, one)
+    return here, strength * here + math.sqrt(1.0 - strength * strength) * rest[planted_order(len(rest), draw)]
+
+
+def planted_order(count: int, draw: int) -> NDArray[np.intp]:
+    """Return the order of the rest in the draw of some number."""
+    return np.random.default_rng(draw // 2).permutation(count)
+
+
 def _finding(
     test: EvidenceTest, quantity: Text, level: float, least: float | None, reason: Text | None, sizes: tuple[int, int]
 ) -> PowerFinding:
@@ -71,7 +116,7 @@ def _points_power(
     """Plant relations in rows, and count fixed points; `test.blocks` layers have rows like those of `blocks`."""
     n, width = blocks[0][0].shape
     layers = test.blocks if test.name != DIMENSION_POINTS else 1
-    needed = count_needed([n] * layers, level)
+    needed = count_needed((n,) * layers, level)
     reason = Text("{n} rows in each of {m} layers cannot reach the level", n=n, m=layers)
     if needed is None:
         return _finding(test, quantity, level, None, reason, (n, width))
@@ -95,11 +140,11 @@ class _Products:
     width: int
 
     @classmethod
-    def of(cls, one: FloatArray, two: FloatArray) -> _Products:
+    def of(cls, one: FloatArray, two: FloatArray) -> Self:
         return cls((one @ one.T, two @ two.T), one @ two.T, one.shape[1])
 
     def count(self, strength: float, draw: int) -> float:
-        """Return the number of fixed points of a relation planted as `stats.power.planted` does."""
+        """Return the number of fixed points of a relation planted as `planted` does."""
         turned, order, rest = draw % 2, planted_order(len(self.across), draw), math.sqrt(1.0 - strength * strength)
         own, other = self.within[turned].diagonal(), self.within[1 - turned].diagonal()[order]
         across = (self.across.T if turned else self.across)[:, order]
@@ -144,10 +189,8 @@ def _norm_power(pairs: Sequence[SamplePair], test: EvidenceTest, level: float) -
 
     def simulate(strength: float, draw: int) -> float:
         left, right = planted(one, two, strength, draw)
-        group = [
-            SamplePair(pairs[0].role, layer, None, _vector(1.0 + 0.1 * x), _vector(1.0 + 0.1 * y))
-            for layer, (x, y) in enumerate(zip(left.T, right.T, strict=True))
-        ]
+        read = [[Sample(1.0 + 0.1 * x, "F64", x.shape) for x in side.T] for side in (left, right)]
+        group = [SamplePair(pairs[0].role, n, None, *both) for n, both in enumerate(zip(*read, strict=True))]
         try:
             return -(norm_test(pairs[0].role, group, {}, 0).log10_p or 0.0)
         except DegenerateInput:
@@ -161,10 +204,6 @@ def _standard(values: FloatArray) -> FloatArray:
     centred = values - values.mean()
     found: FloatArray = centred / (centred.std() or 1.0)
     return found
-
-
-def _vector(values: FloatArray) -> Sample:
-    return Sample(values, "F64", values.shape)
 
 
 def _beyond_a_copy(test: EvidenceTest, level: float) -> Text:

@@ -1,10 +1,9 @@
 """Hold the slices that were read of one model, by role, layer and expert, and pair them with those of another model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from typing import Self
 
 import numpy as np
 
@@ -57,7 +56,7 @@ class Probe:
         sizes = [(key[1], sample.stored.size) for key, sample in self.samples.items() if key[1] is not None]
         return sum(size for _, size in sizes) // max(len({layer for layer, _ in sizes}), 1)
 
-    def thinned(self, count: int, rows: int | None = None) -> Probe:
+    def thinned(self, count: int, rows: int | None = None) -> Self:
         """Return the same probe with at most `count` evenly spaced layers, and the first rows of matrices."""
         read = sorted({key[1] for key in self.samples if key[1] is not None})
         if len(read) <= count and rows is None:
@@ -72,7 +71,7 @@ class Probe:
         read = sorted(sha256(sample.stored.tobytes()).digest() for sample in self.samples.values())
         return self.layers, self.hidden or 0, self.experts, read
 
-    def shuffled(self, seed: int) -> Probe:
+    def shuffled(self, seed: int) -> Self:
         """Return a copy in which every exchangeable order was drawn anew: unrelated by construction, alike in all else."""
         # One permutation serves the residual stream of the whole model, each layer has its own for its neurons, heads and
         # experts' neurons. Along an axis of which only a slice was read, the slice is permuted in itself.

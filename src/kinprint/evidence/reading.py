@@ -201,20 +201,15 @@ def _upcycled(probes: Sequence[Probe], parts: Sequence[Parts]) -> Iterator[Probe
                 yield ProbeRead(dense, "sample", Want(*partner.key, rows))
 
 
-def token_wants(tokens: Sequence[tuple[int, int]], role: Role = Role.EMBEDDING) -> tuple[Want, Want]:
-    """Return wants for the embeddings (or head rows) of shared tokens, given by their ids in A and in B."""
-    left, right = (tuple((pair[side], pair[side] + 1) for pair in tokens) for side in (0, 1))
-    return Want(role, rows=left), Want(role, rows=right)
-
-
 def _tokens(parts: Sequence[Parts], shared: Sequence[tuple[int, int]]) -> Iterator[ProbeRead]:
     """Ask for the embeddings of shared tokens, evenly spaced from a quarter on: the first are special tokens and bytes."""
     tokens = evenly_spaced(shared[len(shared) // 4 :], TOKEN_ROWS)
     tables = [side.get((Role.EMBEDDING, None, None)) for side in parts]
     rows = [0 if table is None else table.shape[0] for table in tables]
     if tokens and all(max(pair[side] for pair in tokens) < rows[side] for side in (0, 1)):
-        for side, want in enumerate(token_wants(tokens)):
-            yield ProbeRead(side, "tokens", want)
+        for side in (0, 1):
+            runs = tuple((pair[side], pair[side] + 1) for pair in tokens)
+            yield ProbeRead(side, "tokens", Want(Role.EMBEDDING, rows=runs))
 
 
 def _heads(probes: Sequence[Probe], parts: Sequence[Parts]) -> Iterator[Want]:

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, unit_rows
 from kinprint.arch import Role
 from kinprint.arch.configs import flattened, kv_heads_of
+from kinprint.arch.roles import BIASES
 from kinprint.errors import BudgetExceeded
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import MAX_GAP_BYTES
@@ -30,7 +31,7 @@ NOTE = Text(
     "rows of q and k stand as in Meta's checkpoints, the two of a pair next to each other; they are read in the order of "
     "Hugging Face (nothing says which it is: the other model told)"
 )
-_REORDERED = (Role.ATTN_Q, Role.ATTN_K, Role.ATTN_Q_BIAS, Role.ATTN_K_BIAS)
+_REORDERED = (Role.ATTN_Q, Role.ATTN_K, BIASES[Role.ATTN_Q], BIASES[Role.ATTN_K])
 
 
 def in_one_order(a: Model, b: Model) -> tuple[Model, Model]:
@@ -84,12 +85,10 @@ def _agreement(a: Array, b: Array) -> float:
 
 def _standardised(values: Array) -> FloatArray:
     centred: FloatArray = values.astype(np.float64)
-    with np.errstate(invalid="ignore", over="ignore"):  # a row that is not finite agrees with nothing
+    with np.errstate(invalid="ignore", over="ignore"):
         centred -= centred.mean(axis=1, keepdims=True)
-        length = np.linalg.norm(centred, axis=1, keepdims=True)
-    unit: FloatArray = np.zeros_like(centred)
-    np.divide(centred, length, out=unit, where=np.isfinite(length) & (length > 0))
-    return unit
+        centred[~np.isfinite(centred).all(axis=1)] = 0.0  # a row that is not finite agrees with nothing
+        return unit_rows(centred)
 
 
 def _reordered(model: Model, head_dim: int) -> Model:

@@ -5,8 +5,6 @@ layer's rows depend on no basis and no order of neurons: they propose pairs of l
 of all others which belong together. Every such choice is paid for in the p-value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,8 +31,9 @@ from kinprint.align.rotation import (
     whole_rotation,
 )
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.neuron_gram import LEAST_NEURONS, NO_MLP, Allowed, NeuronSet, everything, neuron_sets
+from kinprint.evidence.neuron_gram import LEAST_NEURONS, NO_MLP, NeuronSet, neuron_sets
 from kinprint.evidence.neuron_matching import DRAWS, NULL_ROWS
+from kinprint.evidence.reading import EVERYTHING, Scope
 from kinprint.model.weights import Weights
 
 FIT_LAYERS, HELD_OUT = 2, 2
@@ -76,9 +75,9 @@ class HeldOut:
         return self.match.agreement / self.match.n
 
 
-def choose_pairs(a: Weights, b: Weights, allowed: Allowed = everything) -> list[Pair]:
+def choose_pairs(a: Weights, b: Weights, scope: Scope = EVERYTHING) -> list[Pair]:
     """Return pairs of layers at the same relative depth, spread over the models: first those to fit on, then those to test."""
-    sets = sorted(neuron_sets(a, allowed)), sorted(neuron_sets(b, allowed))
+    sets = sorted(neuron_sets(a, scope)), sorted(neuron_sets(b, scope))
     if not sets[0] or not sets[1]:
         raise DegenerateInput(NO_MLP)
     picked = evenly_spaced(sets[1], FIT_LAYERS + HELD_OUT, at="middles")
@@ -99,11 +98,11 @@ def cost_of(a: Weights, b: Weights, pair: Pair) -> int:
     return neuron_sets(a)[pair[0]].cost() + neuron_sets(b)[pair[1]].cost()
 
 
-def searched_layers(a: Weights, b: Weights, allowed: Allowed, room: int) -> Layers:
+def searched_layers(a: Weights, b: Weights, scope: Scope, room: int) -> Layers:
     """Return the layers of both sides that are searched, as many as there is room for; none where that is a single one."""
     most = min(room, SEARCHED if is_wide(a, b) else SEARCHED_NARROW)
     one, two = (
-        evenly_spaced(sorted(neuron_sets(model, allowed)), most, at="middles") if most >= 2 else [] for model in (a, b)
+        evenly_spaced(sorted(neuron_sets(model, scope)), most, at="middles") if most >= 2 else [] for model in (a, b)
     )
     return one, two
 
@@ -290,7 +289,7 @@ def half_held_out(
         order, half = rng.permutation(one.count), min(one.count, two.count) // 2
         fitted, rows = np.sort(order[:half]), np.sort(order[half:][:SAMPLED])
         R = find_rotation([(one, two)], seed=seed, among=fitted).R
-        partners = np.unique(match_rotated(one.take(fitted), two, R))
+        partners = np.unique(match_rotated(one.take(fitted).directions(), two.directions(), R)[0])
         others = np.setdiff1d(np.arange(two.count), partners)
         if min(len(rows), len(others)) < LEAST_NEURONS:
             return None

@@ -5,10 +5,9 @@ their order (`kinprint.evidence.neuron_gram`). The second is for neurons that we
 layers, and the neurons of OTHER layers are matched under it, beside an empirical null, as in `kinprint.evidence.neuron_matching`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
@@ -22,9 +21,11 @@ from kinprint.evidence.assess import SearchResult
 from kinprint.evidence.common_start import UNCLEAR, Origin, origin_of
 from kinprint.evidence.empirical_null import MARGIN, EmpiricalNull
 from kinprint.evidence.layer_map import LAYER_ALPHA
-from kinprint.evidence.neuron_gram import GRAM_LAYERS, MLP_NEURONS, NO_MLP, Allowed, everything, neuron_sets
+from kinprint.evidence.neuron_gram import GRAM_LAYERS, MLP_NEURONS, NO_MLP, neuron_sets
 from kinprint.evidence.neuron_matching import agreement_test
+from kinprint.evidence.reading import EVERYTHING, Scope
 from kinprint.evidence.rotated_layers import SAMPLED, Fitted, HeldOut, Pair, cost_of, read_pair
+from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.weights import Weights
 from kinprint.results.findings import OFF, EvidenceTest
 from kinprint.stats.combine import bonferroni
@@ -43,9 +44,8 @@ MATCHED = "neuron_match_rotated"
 
 ORIGIN_LAYERS = 3  # layers in which it is asked whether training is shared
 NEAR_BEST = 0.9
-HINT = (
-    0.25  # of the largest share of unrelated models: what leading dimensions must show for all of them to be looked at
-)
+HINT = 0.25
+"""Of the largest share of unrelated models: what leading dimensions must show for all of them to be looked at."""
 
 Slices = dict[str, list[tuple[FloatArray, FloatArray]]]
 
@@ -66,7 +66,7 @@ class RotationEvidence(SearchResult):
         known = [layer for layer in self.by_layer if layer in self.rotations]
         return self.rotations[min(known, key=lambda layer: self.by_layer[layer])] if known else None
 
-    def mirrored(self) -> RotationEvidence:
+    def mirrored(self) -> Self:
         """Return the same as seen from the other side; of layers that were held against one of the other's, the best stays."""
         best = sorted(
             self.layers, key=lambda layer: -self.by_layer.get(layer, 0.0)
@@ -89,24 +89,23 @@ def examine_rotation(
     b: Weights,
     *,
     null: EmpiricalNull,
-    log10_alpha: float,
     allowance: int | None = None,
     seed: int = 0,
     starts: Sequence[Rows] = (),
-    allowed: Allowed = everything,
+    scope: Scope = EVERYTHING,
 ) -> RotationEvidence:
     """Look for a relation that a rotation of the residual basis hides: neurons in order first, then in any order.
 
-    The second stage is not entered where the first rejects at `log10_alpha` and finds all layers. `starts` are first guesses of the
-    rotation, from shared tokens for example; `allowance` limits the bytes read, `allowed` the roles and layers.
+    The second stage is not entered where the first rejects and finds all layers. `starts` are first guesses of the
+    rotation, from shared tokens for example; `allowance` limits the bytes read, `scope` the roles and layers.
     """
     before = a.bytes_read + b.bytes_read
     try:
-        count = _affordable(a, b, allowance, allowed)
-        table = grams.hold_gram(*grams.gram_sides(a, b, seed=seed, count=count, allowed=allowed))
-        found = _in_order(a, b, table, log10_alpha, None if allowance is None else allowance // 2, seed)
+        count = _affordable(a, b, allowance, scope)
+        table = grams.hold_gram(*grams.gram_sides(a, b, seed=seed, count=count, scope=scope))
+        found = _in_order(a, b, table, None if allowance is None else allowance // 2, seed)
         if found.in_order:
-            found = _all_in_order(a, b, found, _left(a, b, allowance, before), seed, allowed)
+            found = _all_in_order(a, b, found, _left(a, b, allowance, before), seed, scope)
             if all(p <= LAYER_ALPHA for p in found.by_layer.values()):
                 return found
             starts = [found.turn] if found.turn is not None else starts
@@ -114,7 +113,7 @@ def examine_rotation(
         return RotationEvidence(untested=labelled(ROTATED_BASIS, error.reason))
     except DegenerateInput as error:
         found = RotationEvidence((EvidenceTest(grams.GRAM, MLP_NEURONS, status=OFF, reason=error.reason),), share=0.0)
-    return _both(found, _reordered(a, b, found, null, _left(a, b, allowance, before), seed, starts, allowed))
+    return _both(found, _reordered(a, b, found, null, _left(a, b, allowance, before), seed, starts, scope))
 
 
 def _left(a: Weights, b: Weights, allowance: int | None, before: int) -> int | None:
@@ -137,17 +136,15 @@ def _both(first: RotationEvidence, second: RotationEvidence) -> RotationEvidence
     )
 
 
-def _in_order(
-    a: Weights, b: Weights, table: grams.GramTable, log10_alpha: float, allowance: int | None, seed: int
-) -> RotationEvidence:
+def _in_order(a: Weights, b: Weights, table: grams.GramTable, allowance: int | None, seed: int) -> RotationEvidence:
     """Return what the first stage shows: a relation, or nothing yet."""
     first = grams.gram_test(table)
     share = float(table.counts.max()) / table.tested
-    if (first.log10_p or 0.0) > log10_alpha:
+    if (first.log10_p or 0.0) > LOG10_ALPHA:
         return RotationEvidence((first,), share=share)
     i, j = table.best()
     by_layer, layers = _nearest(table)
-    found = sorted(layer for layer, p in by_layer.items() if p <= log10_alpha)
+    found = sorted(layer for layer, p in by_layer.items() if p <= LOG10_ALPHA)
     pairs = [(layers[layer], layer) for layer in evenly_spaced(found, ORIGIN_LAYERS, at="ends")]
     best = (table.layers_a[i], table.layers_b[j])
     origin, rotations = _origin(a, b, pairs or [best], seed, allowance)
@@ -162,14 +159,14 @@ def _nearest(table: grams.GramTable) -> tuple[dict[int, float], dict[int, int]]:
 
 
 def _all_in_order(
-    a: Weights, b: Weights, found: RotationEvidence, allowance: int | None, seed: int, allowed: Allowed
+    a: Weights, b: Weights, found: RotationEvidence, allowance: int | None, seed: int, scope: Scope
 ) -> RotationEvidence:
     """Look at all layers, or as many as the allowance lets, where some of them showed a relation."""
     try:
-        count = _affordable(a, b, allowance, allowed, most=min(grams.MOST_LAYERS, max(a.layers, b.layers)))
+        count = _affordable(a, b, allowance, scope, most=min(grams.MOST_LAYERS, max(a.layers, b.layers)))
         if count <= len(found.by_layer):
             return found
-        sides = grams.gram_sides(a, b, seed=seed, count=count, allowed=allowed)
+        sides = grams.gram_sides(a, b, seed=seed, count=count, scope=scope)
         table = grams.hold_gram(*sides, checked=True)
     except (BudgetExceeded, DegenerateInput):
         return found
@@ -188,11 +185,11 @@ def _too_large(a: Weights, b: Weights, pair: Pair) -> Text | None:
     return None
 
 
-def _affordable(a: Weights, b: Weights, allowance: int | None, allowed: Allowed, *, most: int = GRAM_LAYERS) -> int:
+def _affordable(a: Weights, b: Weights, allowance: int | None, scope: Scope, *, most: int = GRAM_LAYERS) -> int:
     """Return how many layers of either side fit a third of the allowance."""
     if allowance is None:
         return most
-    firsts = [next(iter(neuron_sets(model, allowed).values()), None) for model in (a, b)]
+    firsts = [next(iter(neuron_sets(model, scope).values()), None) for model in (a, b)]
     if None in firsts:
         raise DegenerateInput(NO_MLP)
     cost = sum(where.cost((0, min(grams.GRAM_ROWS, where.first))) for where in firsts if where is not None)
@@ -211,11 +208,11 @@ def _reordered(
     allowance: int | None,
     seed: int,
     starts: Sequence[Rows],
-    allowed: Allowed,
+    scope: Scope,
 ) -> RotationEvidence:
     """Fit a rotation on some layers and match the neurons of others; where none fits all, one for each layer."""
     try:
-        pairs = fits.choose_pairs(a, b, allowed)
+        pairs = fits.choose_pairs(a, b, scope)
         reason = next((reason for pair in pairs if (reason := _too_large(a, b, pair)) is not None), None)
         # those fitted are read for every start and to tell copies, those tested once more for what comes after
         cost = (2 + len(starts)) * sum(cost_of(a, b, pair) for pair in pairs)
@@ -225,13 +222,15 @@ def _reordered(
         if reason is not None:
             return replace(first, untested=labelled(REORDERED_TOO, reason))
         room = (SEARCH_BYTES if allowance is None else allowance - cost) // max(1, READS * cost_of(a, b, pairs[0]))
-        layers = fits.searched_layers(a, b, allowed, room)
+        layers = fits.searched_layers(a, b, scope, room)
         tried = fits.fit_all(a, b, pairs, layers, starts, seed)
         best = max(tried, key=lambda found: found.rotation.agreement)
         choices = len(tried) * max(1, len(layers[0]))
         results = _other_layers(a, b, best, pairs, layers, null, seed)
         tests = _tests(results, null, STATISTIC, choices, OTHER_LAYERS)
-        found = [result.pair for test, result in zip(tests, results, strict=True) if _matches(test)]
+        found = [
+            result.pair for test, result in zip(tests, results, strict=True) if (test.log10_p or 0.0) <= LAYER_ALPHA
+        ]
         # layers that one rotation explains are taken: near-copies of them in either model would match as well
         left = [[at for at in side if all(at != pair[i] for pair in found)] for i, side in enumerate(layers)]
         if all(left) and not fits.is_wide(a, b):
@@ -259,20 +258,14 @@ def _reordered(
     )
 
 
-def _matches(test: EvidenceTest) -> bool:
-    return (test.log10_p or 0.0) <= LAYER_ALPHA
-
-
 def _tests(
     results: Sequence[HeldOut], null: EmpiricalNull, statistic: str, choices: int, assumption: Text
 ) -> list[EvidenceTest]:
     """Return a test for each pair of layers, corrected for the fits, the layers chosen from and the layers tested."""
     tests = []
     for found in results:
-        test, largest = (
-            EvidenceTest(MATCHED, MLP_NEURONS, found.pair[1]),
-            max(null.largest(statistic), MARGIN * found.own),
-        )
+        test = EvidenceTest(MATCHED, MLP_NEURONS, found.pair[1])
+        largest = max(null.largest(statistic), MARGIN * found.own)
         tries = choices * len(results)
         tests.append(agreement_test(test, found.match, null, largest, tries=tries, assumption=assumption))
     return tests
@@ -323,7 +316,7 @@ def _half_layers(
 
 def _unexamined(why: Text) -> Origin:
     """Return the reading that claims least: weights or initialisation."""
-    return Origin(UNCLEAR, None, None, None, None, uniform=False, reasons=(Text("not examined: {why}", why=why),))
+    return Origin(UNCLEAR, (Text("not examined: {why}", why=why),))
 
 
 def _origin(

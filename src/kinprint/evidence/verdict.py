@@ -9,9 +9,8 @@ from dataclasses import replace
 
 from kinprint.evidence.common_start import CLOSE, INITIALISATION, TRAINING, UNCLEAR
 from kinprint.evidence.components import ENDS, NOT_TESTED
-from kinprint.evidence.edit_kinds import Kind, is_merge, name_kind
-from kinprint.evidence.facts import Facts
-from kinprint.evidence.likeness import likeness
+from kinprint.evidence.edit_kinds import MATCHES_NEURONS, Kind, is_merge, name_kind
+from kinprint.evidence.facts import Facts, likeness
 from kinprint.evidence.words import word
 from kinprint.results import findings
 from kinprint.text import Text, Value, joined, labelled, within
@@ -20,9 +19,6 @@ LOG10_ALPHA = -6.0
 """The shipped threshold: the least p-value of all tests, after Holm's correction over them, must be below this."""
 
 MOST_LAYERS = 0.5  # share of the layers of one of the models that must match for "derived"; fewer are shared components
-MATCHES_NEURONS = frozenset({"neuron_match", "neuron_match_aligned", "neuron_match_rotated"})
-"""Tests that match neurons one by one, beside an empirical null."""
-
 UNALIGNED = {"fixed_points_aligned": "fixed_points"}
 """Tests after an alignment, and the test that shows, by a planted relation, what they can see."""
 

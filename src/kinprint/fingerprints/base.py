@@ -1,6 +1,6 @@
 """Declare a fingerprint method: a score that rises with likeness, with its needs, invariances and null.
 
-To add a method, write one file in `kinprint.fingerprints.methods` with one class, and name it in `all_methods`. Where a score
+To add a method, write one file in `kinprint.fingerprints.methods` with one class, and name it in its `__init__`. Where a score
 follows from features of each model alone, write `extract` and `score` (it then works on fingerprint files), else `score_models`.
 """
 
@@ -18,6 +18,7 @@ from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
 from kinprint.errors import DegenerateInput
 from kinprint.model.weights import Matrix, Weights
 from kinprint.registry import Registry
+from kinprint.results.findings import MethodNull
 from kinprint.stats.kernels import unbiased_cka_moments
 from kinprint.stats.tails import least_log10_p, log10_p_normal
 from kinprint.text import Text
@@ -60,25 +61,18 @@ class Features:
     facts: Mapping[str, int | float | str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Chance:
-    """A null that the pair itself provides."""
-
-    name: Text  # what is permuted or drawn
-    mean: float | None  # of the score
-    sd: float | None
-    log10_p: float | None  # one-sided, towards "more alike"
-    n: int  # exchangeable units, or draws
-    # whether unrelated models follow it whatever they were trained on: not if tokens are permuted, whose meaning all share
-    exact: bool
-    assumptions: tuple[Text, ...] = ()
+def pair_null(
+    name: Text, mean: float | None, sd: float | None, log10_p: float | None, n: int, *assumptions: Text, exact: bool
+) -> MethodNull:
+    """Return a null that the pair itself provides; `exact` says that unrelated models follow it whatever they were trained on."""
+    return MethodNull(name, exact, mean, sd, None, log10_p, None, n, assumptions)
 
 
-def cka_chance(value: float, n: int, name: Text, *assumptions: Text) -> Chance:
+def cka_chance(value: float, n: int, name: Text, *assumptions: Text) -> MethodNull:
     """Return the null of one unbiased CKA over `n` samples, not exact: mean 0, exact variance, normal tail, not below 1/n!."""
     sd = math.sqrt(unbiased_cka_moments(n).variance)
     log10_p = max(log10_p_normal(value / sd), least_log10_p(n))
-    return Chance(name, 0.0, sd, log10_p, n, exact=False, assumptions=assumptions)
+    return pair_null(name, 0.0, sd, log10_p, n, *assumptions, exact=False)
 
 
 def unit_rows(X: Matrix) -> Matrix:
@@ -109,7 +103,7 @@ class Score:
     """Likeness of two models by one method, as its authors define the value; larger is more alike."""
 
     value: float
-    chance: Chance | None = None  # the null of the pair itself, where there is one
+    chance: MethodNull | None = None  # the null of the pair itself, where there is one; z is filled in beside the value
     details: Mapping[str, float] = field(default_factory=dict)  # further figures: a biased estimator, the best layers
     layers: Mapping[int, int] = field(default_factory=dict)  # of methods that localise: layer of B to layer of A
     notes: tuple[Text, ...] = ()  # what a reader must know of this pair
@@ -125,7 +119,6 @@ class Method(ABC):
     invariant_to: ClassVar[tuple[Change, ...]] = ()
     """These leave the score of a model with itself at its largest. What is not named does not."""
     portable: ClassVar[bool] = False
-    bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
     summary: ClassVar[Text] = Text("")
     """One sentence for the table of methods."""
     references: ClassVar[tuple[str, ...]] = ()

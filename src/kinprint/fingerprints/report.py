@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from kinprint._util.progress import Progress, quiet
 from kinprint._version import __version__
 from kinprint.evidence.verdict import LOG10_ALPHA
-from kinprint.fingerprints.all_methods import METHODS
 from kinprint.fingerprints.base import Features, Method, Need
 from kinprint.fingerprints.file import SUFFIX, Fingerprint, describe, extract_features, read_fingerprint
+from kinprint.fingerprints.methods import METHODS
 from kinprint.fingerprints.run import chosen_methods, room_for_methods, run_on_features
 from kinprint.model.model import open_model
 from kinprint.model.weights import StoredWeights

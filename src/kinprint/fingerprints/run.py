@@ -14,8 +14,8 @@ from kinprint.errors import BudgetExceeded, DegenerateInput, NeedsExtra
 from kinprint.evidence.attempts import attempt
 from kinprint.evidence.empirical_null import EmpiricalNull, NullSample, parse_null
 from kinprint.evidence.verdict import LOG10_ALPHA
-from kinprint.fingerprints.all_methods import METHODS
-from kinprint.fingerprints.base import Chance, Features, Method, PortableMethod, Score, check_needs
+from kinprint.fingerprints.base import Features, Method, PortableMethod, Score, check_needs
+from kinprint.fingerprints.methods import METHODS
 from kinprint.model.tokens import Keys
 from kinprint.model.weights import Weights
 from kinprint.results.findings import BEYOND, INSIDE, NO_NULL, OFF, TESTED, MethodDetail, MethodFinding, MethodNull
@@ -152,7 +152,9 @@ def _run(methods: Sequence[Method], score: Callable[[Method], Score], tell: Prog
 
 def finding(method: Method, score: Score, null: EmpiricalNull | None) -> MethodFinding:
     """Put a score beside its nulls."""
-    chance = None if score.chance is None else _chance(score.value, score.chance)
+    chance = score.chance
+    if chance is not None and chance.mean is not None and chance.sd:
+        chance = replace(chance, z=(score.value - chance.mean) / chance.sd)
     sample = null.sample(statistic_of(method)) if null is not None else None
     empirical = None if null is None or sample is None else _empirical(score.value, sample, null.title)
     return MethodFinding(
@@ -169,13 +171,6 @@ def finding(method: Method, score: Score, null: EmpiricalNull | None) -> MethodF
         layers=tuple(sorted(score.layers.items())),
         notes=score.notes,
         references=method.references,
-    )
-
-
-def _chance(value: float, chance: Chance) -> MethodNull:
-    z = (value - chance.mean) / chance.sd if chance.mean is not None and chance.sd else None
-    return MethodNull(
-        chance.name, chance.exact, chance.mean, chance.sd, z, chance.log10_p, None, chance.n, chance.assumptions
     )
 
 

@@ -20,8 +20,8 @@ E F = q ≤ 1 and E F(F−1) ≤ q² for any other g, so that Var F ≤ q ≤ 1.
 """
 
 import math
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -151,25 +151,11 @@ def _over(own: FloatArray, others: FloatArray) -> FloatArray:
     return np.where(np.isnan(own), -np.inf, np.where(np.isnan(others), np.inf, margin))
 
 
-def combined_fixed_points(counts: Sequence[int], sizes: Sequence[int]) -> float:
-    """Return log10 of a bound on P(Σ F ≥ Σ counts) for layers of `sizes` rows, each with a permutation of its own."""
-    # The permutations being independent, E[C(ΣF, j)] = Σ Π E[C(F_l, j_l)] over all j_1 + … + j_L = j, by Vandermonde's identity.
-    if len(counts) != len(sizes):
-        raise ValueError(f"fixed points: expected as many counts as sizes, got {len(counts)} and {len(sizes)}")
-    for count, size in zip(counts, sizes, strict=True):
-        if not 0 <= count <= size:
-            raise ValueError(f"fixed points: {count} of {size} rows is not possible")
-    return log10_p_total(sum(counts), sizes)
-
-
-def log10_p_total(total: int, sizes: Sequence[int]) -> float:
-    """Return log10 of a bound on P(F ≥ k), F = Σ F_l over L layers of m_l rows, k = `total`; see `_log10_p_total`."""
-    return _log10_p_total(total, tuple(sizes))
-
-
 @lru_cache(maxsize=1024)  # controls, power and tests ask for the same
-def _log10_p_total(total: int, sizes: tuple[int, ...]) -> float:
-    """Return log10 of the smallest of these bounds on P(F ≥ k), F = Σ F_l over L layers of m_l rows, k = `total`."""
+def log10_p_total(total: int, sizes: tuple[int, ...]) -> float:
+    """Return log10 of a bound on P(F ≥ k), F = Σ F_l over L layers of m_l rows, each permuted by itself, k = `total`."""
+    # The permutations being independent, E[C(F, j)] = Σ Π E[C(F_l, j_l)] over all j_1 + … + j_L = j, by Vandermonde's identity.
+    # The smallest of these bounds is taken:
     # 1. E[C(F, j)] ≤ Lʲ/j!, so by Markov's inequality P(F ≥ k) ≤ E[C(F, j)]/C(k, j) ≤ Lʲ(k−j)!/k! for any j ≤ k. The best
     #    is j = k − L; for one layer it is 1/k!. No Chernoff bound e^{Lx}/(1+x)^k is smaller: it is an average of these.
     # 2. E[(1+x)^F] = Π_l E Σ_j xʲ C(F_l, j) ≤ Π_l T_l(x), T_l(x) = Σ_{j ≤ m_l} xʲ/j!, because no more than m_l rows can be
@@ -205,3 +191,11 @@ def _chernoff(total: int, layers: Counter[int]) -> float:
     x = math.exp(low)
     series = math.fsum(times * log_exp_series(x, size) for size, times in layers.items())
     return min(0.0, series - total * math.log1p(x)) / _LN10
+
+
+def count_needed(sizes: tuple[int, ...], log10_alpha: float) -> int | None:
+    """Return the smallest total of fixed points whose p-value is at most alpha; None if all rows together do not reach it."""
+    most = sum(sizes)
+    if log10_p_total(most, sizes) > log10_alpha:
+        return None
+    return 1 + bisect_left(range(1, most), -log10_alpha, key=lambda total: -log10_p_total(total, sizes))

@@ -1,9 +1,8 @@
 """Compare every layer with every layer, by row slices of matrices with one permutation of units for all rows."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -68,7 +67,7 @@ class _CentredMatrices:
     varies: np.ndarray
 
     @classmethod
-    def of(cls, X: FloatArray) -> _CentredMatrices:
+    def of(cls, X: FloatArray) -> Self:
         means = X.mean(axis=2)
         centred = X - means[:, :, None]
         mean = means.mean(axis=1)

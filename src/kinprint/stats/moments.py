@@ -96,10 +96,10 @@ def dot_means(A: FloatArray, B: FloatArray) -> FloatArray:
     return means
 
 
-def dot_moments(A: ArrayLike, B: ArrayLike, *, shape: bool = True, max_flops: float = MAX_FLOPS) -> Moments:
+def dot_moments(A: ArrayLike, B: ArrayLike, *, shape: bool = True) -> Moments:
     """Return the exact moments of T = Σ_i a_i · (b_i∘π); see `each_dot_moments`."""
     left, right = as_rows(A), as_rows(B)
-    return each_dot_moments(left[None], right[None], shape=shape, max_flops=max_flops)[0]
+    return each_dot_moments(left[None], right[None], shape=shape)[0]
 
 
 def pairs_at_once(rows: int, units: int, entries: int) -> int:
@@ -108,21 +108,17 @@ def pairs_at_once(rows: int, units: int, entries: int) -> int:
     return max(1, entries // max(1, rows * units, *(tables if min(rows, units) > 1 else ())))
 
 
-def each_dot_moments(
-    A: FloatArray, B: FloatArray, *, shape: bool = True, max_flops: float = MAX_FLOPS
-) -> list[Moments]:
+def each_dot_moments(A: FloatArray, B: FloatArray, *, shape: bool = True) -> list[Moments]:
     """Return the exact moments of T = Σ_i a_i · (b_i∘π) for each of several pairs of stacks, (pairs, m, d)."""
     # Mean: each A_ij meets each B_ik with probability 1/d, so E T = Σ_i (Σ_j A_ij)(Σ_k B_ik)/d.
     # Variance: centring the rows changes T by a constant. For centred rows Cov(B_iπ(j), B_lπ(j')) is
     # (b_i·b_l)/d · (δ_jj' − 1/d)·d/(d−1); summed against A it gives Var T = ⟨G_A, G_B⟩/(d−1), with G the m×m Gram
     # matrices of the centred rows. For one row that is Var r = 1/(d−1) (Pitman 1937).
-    # Shape: see `shape_from_powers`; skipped for stacks that would cost more than `max_flops`.
-    return centred_dot_moments(centred_rows(A), centred_rows(B), dot_means(A, B), shape=shape, max_flops=max_flops)
+    # Shape: see `shape_from_powers`; skipped for stacks that would cost more than `MAX_FLOPS`.
+    return centred_dot_moments(centred_rows(A), centred_rows(B), dot_means(A, B), shape=shape)
 
 
-def centred_dot_moments(
-    left: FloatArray, right: FloatArray, means: FloatArray, *, shape: bool = True, max_flops: float = MAX_FLOPS
-) -> list[Moments]:
+def centred_dot_moments(left: FloatArray, right: FloatArray, means: FloatArray, *, shape: bool = True) -> list[Moments]:
     """Return the moments of `each_dot_moments`, given the centred rows of both sides and the means."""
     _, m, d = left.shape
     if d < 2:
@@ -138,7 +134,7 @@ def centred_dot_moments(
     # no variance can exceed the product of the traces; far below it only rounding is left
     traces = each_dot(left, left) * each_dot(right, right)
     variances[variances <= 1e-28 * traces / (d - 1)] = 0.0
-    if not shape or d < 4 or (1 < m <= d and 2.0 * m * d * min(d, EXACT_UNITS) > max_flops):
+    if not shape or d < 4 or (1 < m <= d and 2.0 * m * d * min(d, EXACT_UNITS) > MAX_FLOPS):
         return [Moments(float(mean), float(variance), d) for mean, variance in zip(means, variances, strict=True)]
     if tall:
         gram = products @ products.swapaxes(1, 2)
@@ -152,9 +148,7 @@ def centred_dot_moments(
     return _shaped(means, variances, d, powers, sampled=1 < m <= d and d > EXACT_UNITS)
 
 
-def _shaped(
-    means: FloatArray, variances: FloatArray, d: int, powers: Powers, *, sampled: bool = False
-) -> list[Moments]:
+def _shaped(means: FloatArray, variances: FloatArray, d: int, powers: Powers, *, sampled: bool) -> list[Moments]:
     with np.errstate(divide="ignore", invalid="ignore"):  # a variance of zero leaves no shape
         skewness, kurtosis = shape_from_powers(powers, variances, d)
         fourth, reach = powers.fourths / (d * variances**2), powers.largest / np.sqrt(variances)

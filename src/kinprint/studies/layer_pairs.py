@@ -11,7 +11,7 @@ import numpy as np
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.results.measurements import NullResult
-from kinprint.stats import joint_tail
+from kinprint.stats.joint import joint_tail
 from kinprint.studies.opened import StudyRun
 from kinprint.studies.outcome import Cell, Missing
 from kinprint.studies.row_grid import RowGrid, row_grid

@@ -5,12 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kinprint.evidence.facts import shared_fields
 from kinprint.results.options import Options
 from kinprint.results.report import Report
 from kinprint.results.result import SCHEMA_VERSION
 from kinprint.results.tree import FamilyTree, PairsReport, PairSummary
 from kinprint.tree.driver import METRICS, TREE_OPTIONS, OnReport, build_tree
-from kinprint.tree.facts import SHARING, PairFacts, judged, over_pairs, shared_fields
+from kinprint.tree.facts import SHARING, PairFacts, judged, over_pairs
 
 PAIRS_OPTIONS = replace(TREE_OPTIONS, metrics=(*METRICS, "cosine"))
 """What each comparison measures unless the user chose: what the tree needs, and the figure that misleads."""

@@ -31,6 +31,7 @@ EXPLAINED = frozenset({"identical", "quantised", "pruned", "cast"})
 ONE_WAY = frozenset({"quantised", "pruned"})  # without a direction, both may come from an unseen model
 
 WEIGHTS, STRUCTURE, TOKENIZER, METADATA = "weights", "structure", "tokenizer", "metadata"
+POSITION = "position"  # in the shape of the tree
 
 ZEROS = 0.05  # share of zeros that one side has more, from which it counts as pruned
 MOST_MATRICES = 0.75  # share of matrices with heavier tails on one side from which kurtosis says anything
@@ -230,8 +231,3 @@ def names_same(declared_name: str, reference: str) -> bool:
 def reversed_cue(cue: Cue) -> Cue:
     """Return the same cue, read from the other end."""
     return replace(cue, strength=-cue.strength if cue.strength else 0.0)
-
-
-def position(strength: float, says: Text) -> Cue:
-    """Return a cue that comes from the shape of the tree."""
-    return Cue("position", "position", strength, says)

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
+from kinprint.evidence.facts import shared_fields
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.results.findings import DERIVED, IDENTICAL, SHARES_COMPONENTS, SHARES_INITIALISATION, Evidence, Verdict
 from kinprint.results.models import FileSummary
@@ -72,11 +72,6 @@ class PairFacts:
         """Whether the verdict stands after a further correction for the number of pairs (Bonferroni)."""
         p = over_pairs(self.log10_p, pairs)
         return self.found == IDENTICAL or (p is not None and p <= LOG10_ALPHA)
-
-
-def shared_fields(source: object, target: type) -> dict[str, Any]:
-    """Return the values of the fields that a dataclass has in common with another, by name."""
-    return {item.name: getattr(source, item.name) for item in fields(target) if hasattr(source, item.name)}
 
 
 def over_pairs(log10_p: float | None, pairs: int) -> float | None:

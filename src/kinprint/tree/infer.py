@@ -6,6 +6,7 @@ from itertools import permutations
 from statistics import fmean
 
 from kinprint._version import __version__
+from kinprint.evidence.facts import shared_fields
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.results import tree as results
 from kinprint.results.findings import DERIVED, IDENTICAL, NOT_TESTABLE
@@ -16,7 +17,7 @@ from kinprint.text import Text
 from kinprint.tree.arborescence import Arc, components, minimum_arborescence, neighbours, pair_key, spanning_forest
 from kinprint.tree.cues import STRONG, WEIGHTS, declared, weakened
 from kinprint.tree.distances import Lengths
-from kinprint.tree.facts import LINKED, SHARING, ModelFacts, PairFacts, over_pairs, shared_fields
+from kinprint.tree.facts import LINKED, SHARING, ModelFacts, PairFacts, over_pairs
 from kinprint.tree.merges import Mix
 from kinprint.tree.orientation import DIRECTED_AT, Cues, add_positions, add_single_parents, direction, median_bend
 
@@ -117,7 +118,8 @@ def _grow(family: Sequence[int], lengths: Lengths, cues: Cues, mixes: Sequence[M
     major = {mix.child: max(zip(mix.shares, mix.parents, strict=True))[1] for mix in mixes}
     minor = {(mix.child, parent) for mix in mixes for parent in mix.parents}
     costs: dict[Arc, float] = {}
-    far = {node: _remoteness(node, family, lengths) for node in family}
+    reach = {node: [each.cost for other in family if (each := lengths.get(node, other)) is not None] for node in family}
+    far = {node: fmean(costs) if costs else 0.0 for node, costs in reach.items()}
     for source, target in permutations(family, 2):
         length = lengths.get(source, target)
         if length is None or (source, target) in minor or major.get(target, source) != source:
@@ -130,11 +132,6 @@ def _grow(family: Sequence[int], lengths: Lengths, cues: Cues, mixes: Sequence[M
     for node in family:
         costs[root, node] = heavy + TIE * TIE * far[node]
     return [(parent, child) for child, parent in minimum_arborescence(costs, root).items() if parent != root]
-
-
-def _remoteness(node: int, family: Sequence[int], lengths: Lengths) -> float:
-    reach = [length.cost for other in family if (length := lengths.get(node, other)) is not None]
-    return fmean(reach) if reach else 0.0
 
 
 def _edge(

@@ -8,11 +8,12 @@ import numpy as np
 from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.arch import Role
 from kinprint.comparison.declarations import read_declaration
+from kinprint.evidence.facts import shared_fields
 from kinprint.evidence.reading import read_probe
 from kinprint.model.cards import SHOWN
 from kinprint.model.model import Model
 from kinprint.model.reader import Want
-from kinprint.tree.facts import CARD, CONFIG, ModelFacts, shared_fields
+from kinprint.tree.facts import CARD, CONFIG, ModelFacts
 
 ROLES = (Role.ATTN_V, Role.ATTN_O, Role.MLP_UP, Role.MLP_DOWN, Role.MLP_GATE, Role.SHARED_UP, Role.ATTN_KV_A)
 LAYERS = 3

@@ -8,7 +8,7 @@ from statistics import median
 from kinprint.results.tree import BACKWARD, FORWARD, UNDIRECTED, Cue
 from kinprint.text import Text
 from kinprint.tree.arborescence import Arc, neighbours
-from kinprint.tree.cues import LEANING, STRONG, position, reversed_cue
+from kinprint.tree.cues import LEANING, POSITION, STRONG, reversed_cue
 from kinprint.tree.distances import Lengths, bend
 
 DIRECTED_AT = 0.8  # probability from which an edge gets an arrow
@@ -85,7 +85,7 @@ def add_positions(cues: Cues, edges: Sequence[Arc], lengths: Lengths, name: Call
         text = Text("{name} lies between its {n} neighbours: at most one of them is its parent", name=own, n=n)
         for other in near:
             if len(around[other]) == 1:
-                cues.add(hub, other, position(HUB, text))
+                cues.add(hub, other, Cue(POSITION, POSITION, HUB, text))
 
 
 def add_single_parents(
@@ -99,4 +99,4 @@ def add_single_parents(
         text = Text("{a} is taken to be the parent of {b}, which has one only", a=name(parent), b=name(node))
         for other in around[node]:
             if node not in merged and other != parent and direction(cues.chance(node, other)) == UNDIRECTED:
-                cues.add(node, other, position(LEANING, text))
+                cues.add(node, other, Cue(POSITION, POSITION, LEANING, text))

@@ -11,7 +11,7 @@ from kinprint.arch import Role
 from kinprint.metrics import METRICS
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.stats import null_for
+from kinprint.stats.nulls import null_for
 from kinprint.studies.baselines import moe_and_dense, three_measures
 from kinprint.studies.recipe import run_study
 from kinprint.studies.vector_pairs import vector_pairs

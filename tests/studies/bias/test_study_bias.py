@@ -10,7 +10,7 @@ from kinprint.metrics import METRICS
 from kinprint.metrics.identity import ordinals
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.stats import null_for
+from kinprint.stats.nulls import null_for
 from kinprint.studies.bias import STUDY as BIAS
 from kinprint.studies.bias.shared import PUBLISHED_PAIRS, effective_layers, lag_one, naive_t, quartile_sample
 from kinprint.studies.bias.space import joint_path

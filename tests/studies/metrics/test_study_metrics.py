@@ -12,7 +12,7 @@ from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.stats import null_for
+from kinprint.stats.nulls import null_for
 from kinprint.studies import metrics
 from kinprint.studies.metrics import plan as metrics_plan
 from kinprint.studies.metrics import tensor_pairs as metrics_pairs

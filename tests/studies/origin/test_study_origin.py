@@ -12,7 +12,7 @@ from kinprint.formats.tensors import TensorInfo
 from kinprint.metrics import METRICS
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.stats import draw_columns
+from kinprint.stats.montecarlo import draw_columns
 from kinprint.studies.layer_pairs import LayerPair
 from kinprint.studies.opened import Request
 from kinprint.studies.origin import STUDY as ORIGIN

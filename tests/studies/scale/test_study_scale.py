@@ -14,7 +14,7 @@ from kinprint.metrics import METRICS
 from kinprint.metrics.identity import on_grid
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.stats import null_for
+from kinprint.stats.nulls import null_for
 from kinprint.studies import scale
 from kinprint.studies.recipe import run_study
 from kinprint.studies.scale import rounding as scale_rounding

@@ -20,7 +20,7 @@ from kinprint.arch.roles import MLPS, MlpRoles
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.exact_tests import row_test
 from kinprint.evidence.probe import SamplePair
-from kinprint.fingerprints.base import Chance, Change, Features, PortableMethod, Score, register, unit_rows
+from kinprint.fingerprints.base import Change, Features, PortableMethod, Score, pair_null, register, unit_rows
 from kinprint.formats.safetensors.writer import from_bf16, to_bf16
 from kinprint.model.reader import Sample
 from kinprint.model.weights import Weights
@@ -38,7 +38,6 @@ class NeuronFixedPoints(PortableMethod):
     name = "fixed_points"
     title = Text("Fixed points of neurons")
     invariant_to = (Change.HEAD_PERMUTATION, Change.RESCALING)
-    bounds = (0.0, 1.0)
     summary = Text("Share of neurons whose nearest neuron in the other model stands at the same place: exact.")
     references = ("kinprint, METHODS 1b: fixed points of a random order, E[C(F, k)] ≤ 1/k!",)
 
@@ -78,7 +77,7 @@ class NeuronFixedPoints(PortableMethod):
             raise DegenerateInput("rows have {n} different widths: expected one residual width", n=len(widths))
         test = row_test(Role.MLP_UP, places)
         count, mean, sd = (figure or 0.0 for figure in (test.statistic, test.null_mean, test.null_sd))
-        chance = Chance(test.null, mean / test.n, sd / test.n, test.log10_p, test.n, True, test.assumptions)
+        chance = pair_null(test.null, mean / test.n, sd / test.n, test.log10_p, test.n, *test.assumptions, exact=True)
         details = {"count": count, "neurons": float(test.n), "layers": float(test.blocks)}
         return Score(count / test.n, chance=chance, details=details, layers=layers)
 

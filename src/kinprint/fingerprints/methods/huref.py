@@ -46,7 +46,6 @@ class HuRef(PortableMethod):
     title = verbatim("HuRef (ICS)")
     needs = (Need.WEIGHTS, Need.TOKENIZER)
     invariant_to = all_but(Change.SIGN_FLIPS, Change.ROTATION)
-    bounds = (-100.0, 100.0)
     summary = Text(
         "Bilinear forms of attention and MLP on rare tokens, last two layers; 100 times their mean correlation."
     )

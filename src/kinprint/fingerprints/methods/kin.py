@@ -12,8 +12,7 @@ from kinprint.errors import DegenerateInput
 from kinprint.evidence.empirical_null import load_null
 from kinprint.evidence.neuron_gram import GRAM
 from kinprint.evidence.rotation import examine_rotation
-from kinprint.evidence.verdict import LOG10_ALPHA
-from kinprint.fingerprints.base import CHANGES, Chance, Method, Score, register
+from kinprint.fingerprints.base import CHANGES, Method, Score, pair_null, register
 from kinprint.model.tokens import common_rows
 from kinprint.model.weights import Weights
 from kinprint.stats.combine import bonferroni
@@ -29,14 +28,13 @@ class Kin(Method):
 
     name = "kin"
     title = Text("kinprint: neurons in any basis")
-    bounds = (0.0, 1.0)
     invariant_to = CHANGES
     summary = Text("Gram profiles, then a rotation fitted on some layers and neurons matched in others.")
     references = ("kinprint, docs/fingerprints.md", "Zhu et al. 2025, arXiv:2502.12292 (agreement of gate and up)")
 
     def score_models(self, a: Weights, b: Weights, *, seed: int = 0) -> Score:
         """Run both stages; the second only where the first finds nothing."""
-        found = examine_rotation(a, b, null=load_null(), log10_alpha=LOG10_ALPHA, seed=seed, starts=_starts(a, b))
+        found = examine_rotation(a, b, null=load_null(), seed=seed, starts=_starts(a, b))
         tests = [test for test in found.tests if test.log10_p is not None]
         if found.share is None or not tests:
             raise DegenerateInput(found.untested or Text("nothing could be tested"))
@@ -44,7 +42,7 @@ class Kin(Method):
         name = joined(part for part in (best.null, best.p_method and best.p_method.label) if part)
         mean, sd = ((figure or 0.0) / max(1, best.n) for figure in (best.null_mean, best.null_sd))
         log10_p = bonferroni(best.log10_p or 0.0, len(tests))
-        chance = Chance(name, mean, sd, log10_p, best.n, exact=best.name == GRAM, assumptions=best.assumptions)
+        chance = pair_null(name, mean, sd, log10_p, best.n, *best.assumptions, exact=best.name == GRAM)
         details = {"neurons in order": float(found.in_order)}
         gram = next((test for test in tests if test.name == GRAM), None)
         if gram is not None:
@@ -67,4 +65,4 @@ def _starts(a: Weights, b: Weights) -> list[Rows]:
         found = embedding_rotation(a.embedding(one.ids[first]), b.embedding(two.ids[second]))
     except DegenerateInput:
         return []
-    return [found.R.astype("float32")]
+    return [found.astype("float32")]

@@ -24,8 +24,9 @@ from kinprint._util.numeric import evenly_spaced, ranks
 from kinprint.align.assignment import assigned
 from kinprint.arch.roles import MLPS
 from kinprint.errors import DegenerateInput
-from kinprint.fingerprints.base import Chance, Change, Method, Score, all_but, register, unit_rows
+from kinprint.fingerprints.base import Change, Method, Score, all_but, pair_null, register, unit_rows
 from kinprint.model.weights import Matrix, Weights
+from kinprint.results.findings import MethodNull
 from kinprint.stats.combine import bonferroni, fisher
 from kinprint.stats.tails import least_log10_p, log10_p_normal
 from kinprint.text import Text
@@ -173,10 +174,10 @@ def _judged(pair: tuple[int, int], by_gate: NDArray[np.intp], by_up: NDArray[np.
     return _Layer(pair, rho, log10_p, float(np.mean(by_gate[both] == by_up[both])), n)
 
 
-def _chance(log10_p: float, n: int, layers: int) -> Chance:
+def _chance(log10_p: float, n: int, layers: int) -> MethodNull:
     name, sd = Text("Spearman's test of the two assignments, Fisher over layers"), 1.0 / math.sqrt(layers * (n - 1))
     apart = Text("in independent models gate rows and up rows match neurons independently of each other")
-    return Chance(name, 0.0, sd, log10_p, n * layers, False, (apart, Text("layers are independent")))
+    return pair_null(name, 0.0, sd, log10_p, n * layers, apart, Text("layers are independent"), exact=False)
 
 
 def locate(

@@ -30,7 +30,7 @@ from kinprint._util.numeric import FloatArray
 from kinprint.align.assignment import assigned
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
-from kinprint.fingerprints.base import Chance, Change, Method, Need, Score, all_but, register
+from kinprint.fingerprints.base import Change, Method, Need, Score, all_but, pair_null, register
 from kinprint.model.tokens import common_rows
 from kinprint.model.weights import Weights
 from kinprint.text import Text
@@ -64,7 +64,7 @@ class Mdir(Method):
         }
         name = Text("Haar-distributed polar factor, best of all permutations (large-deviation form)")
         haar = Text("the polar factor of unrelated models is Haar-distributed in the stored basis: not so in general")
-        chance = Chance(name, None, None, log10_p(total, width), width, exact=False, assumptions=(haar,))
+        chance = pair_null(name, None, None, log10_p(total, width), width, haar, exact=False)
         return Score(total / width, chance=chance, details=details)
 
 

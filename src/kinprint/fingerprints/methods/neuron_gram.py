@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.neuron_gram import GRAM_ROWS, GramSide, gram_side, gram_sides, gram_test, hold_gram
-from kinprint.fingerprints.base import Chance, Change, Features, PortableMethod, Score, all_but, register
+from kinprint.fingerprints.base import Change, Features, PortableMethod, Score, all_but, pair_null, register
 from kinprint.model.weights import Weights
 from kinprint.text import Text
 
@@ -28,7 +28,6 @@ class Gram(PortableMethod):
 
     name = "gram"
     title = Text("Gram profiles")
-    bounds = (0.0, 1.0)
     invariant_to = all_but(Change.NEURON_PERMUTATION)
     summary = Text("Neurons recognised by their products with other neurons, in any residual basis; exact null.")
     references = ("kinprint, docs/fingerprints.md",)
@@ -73,7 +72,7 @@ def score_of(a: GramSide, b: GramSide) -> Score:
     table = hold_gram(a, b)
     test, best, expected = gram_test(table), table.counts.max(axis=0), 1.0 / table.tested
     name = Text("a random order of neurons; factorial-moment bound, corrected for the pairs of layers")
-    chance = Chance(name, expected, expected, test.log10_p, table.tested, exact=True, assumptions=test.assumptions)
+    chance = pair_null(name, expected, expected, test.log10_p, table.tested, *test.assumptions, exact=True)
     layers = {
         layer: table.layers_a[int(table.counts[:, j].argmax())]
         for j, layer in enumerate(table.layers_b)

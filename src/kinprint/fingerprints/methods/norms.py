@@ -19,7 +19,7 @@ from kinprint.arch import Axis, Role, ordered_axes
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.exact_tests import norm_test
 from kinprint.evidence.probe import SamplePair
-from kinprint.fingerprints.base import Chance, Change, Features, PortableMethod, Score, all_but, register
+from kinprint.fingerprints.base import Change, Features, PortableMethod, Score, all_but, pair_null, register
 from kinprint.formats.safetensors.writer import from_bf16, to_bf16
 from kinprint.model.reader import Sample
 from kinprint.model.weights import Matrix, Weights
@@ -65,7 +65,7 @@ class Norms(PortableMethod):
         if test.statistic is None or test.n is None:
             raise DegenerateInput("every permutation gives the same value: there is no order to compare")
         name = Text("one permutation of residual dimensions")
-        chance = Chance(name, test.null_mean, test.null_sd, test.log10_p, test.n, True, test.assumptions)
+        chance = pair_null(name, test.null_mean, test.null_sd, test.log10_p, test.n, *test.assumptions, exact=True)
         notes = [test.reason] if test.reason else []
         if a.facts["layers"] != b.facts["layers"]:
             notes.append(Text("depths differ: layers are paired by their number"))

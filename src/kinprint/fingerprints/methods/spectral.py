@@ -45,7 +45,6 @@ class Spectral(PortableMethod):
     name = "spectral"
     title = Text("Spectral (GhostSpec)")
     invariant_to = CHANGES
-    bounds = (0.0, 1.0)
     summary = Text(
         "Singular values of Wq'Wk and WoWv per layer, layers aligned in order; blind to every change of basis."
     )

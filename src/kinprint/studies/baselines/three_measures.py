@@ -12,7 +12,7 @@ import numpy as np
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics import METRICS
-from kinprint.stats import null_for
+from kinprint.stats.nulls import null_for
 from kinprint.studies.baselines.common import add_checks, layers_of, measured, moe_models, tag
 from kinprint.studies.opened import StudyRun, attempt, sides
 from kinprint.studies.outcome import Cell, Missing, Section, columns

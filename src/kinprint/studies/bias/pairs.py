@@ -8,7 +8,8 @@ from kinprint.arch import Role
 from kinprint.formats.dtypes import FLOATS
 from kinprint.metrics import METRICS
 from kinprint.metrics.identity import on_grid, ordinals
-from kinprint.stats import NullResult, null_for
+from kinprint.results.measurements import NullResult
+from kinprint.stats.nulls import null_for
 from kinprint.studies.bias.shared import INPUT, SAMPLE_SEED, compared_pairs, pair_sides, places, quartile_sample
 from kinprint.studies.layer_pairs import LayerPair, layer_pair
 from kinprint.studies.opened import StudyRun, attempt

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Axis, Role
-from kinprint.arch.exchangeable import permuted_axis
+from kinprint.arch.roles import permuted_axis
 from kinprint.errors import DegenerateInput
 from kinprint.formats.dtypes import Array
 from kinprint.metrics import METRICS
 from kinprint.metrics.distance import MAX_CV
 from kinprint.metrics.identity import GRIDS
 from kinprint.results.measurements import NullResult
-from kinprint.stats import null_for
+from kinprint.stats.nulls import null_for
 from kinprint.stats.tails import log10_p_moments, log10_p_normal
 from kinprint.studies.outcome import Missing
 from kinprint.text import Text

@@ -8,7 +8,8 @@ import numpy as np
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.model.reader import Want
-from kinprint.stats import NullResult, null_for
+from kinprint.results.measurements import NullResult
+from kinprint.stats.nulls import null_for
 from kinprint.studies.opened import StudyRun
 from kinprint.studies.origin.shared import summarised
 from kinprint.studies.origin.tokens import Comparison, Ints, compared, is_english, is_word

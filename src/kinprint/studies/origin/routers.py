@@ -11,8 +11,8 @@ from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
 from kinprint.model.reader import Want
-from kinprint.stats import draw_columns
 from kinprint.stats.moments import dot_moments
+from kinprint.stats.montecarlo import draw_columns
 from kinprint.studies.opened import StudyRun
 from kinprint.studies.origin.shared import EVERY, control_pairs
 from kinprint.studies.outcome import Cell, Missing, Section, columns

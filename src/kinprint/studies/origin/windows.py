@@ -11,6 +11,7 @@ import numpy as np
 
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
+from kinprint.arch.roles import BIASES
 from kinprint.errors import DegenerateInput
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import Run, TensorSlice
@@ -26,7 +27,7 @@ from kinprint.studies.outcome import Cell, Missing, Section, columns
 from kinprint.text import Text
 
 CONTROL_ROLES = (Role.ATTN_K, Role.ATTN_V, Role.ATTN_Q, Role.ATTN_O, Role.ROUTER)
-ROLES = (*CONTROL_ROLES[:4], *NORMS, Role.ROUTER, Role.ROUTER_BIAS)
+ROLES = (*CONTROL_ROLES[:4], *NORMS, Role.ROUTER, BIASES[Role.ROUTER])
 COUNT, LENGTH, SEED = 3, 262_144, 0
 """Number and length of the windows as published; their places are the same whatever the study's seed."""
 

@@ -9,7 +9,7 @@ import numpy as np
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics import METRICS
-from kinprint.stats import null_for
+from kinprint.stats.nulls import null_for
 from kinprint.studies.opened import StudyRun, each, vector_wants
 from kinprint.studies.outcome import Cell, Missing, Section, columns
 from kinprint.studies.published import claims, published_checks

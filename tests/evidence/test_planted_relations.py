@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from kinprint.stats.fixedpoints import fixed_points, log10_p_total
-from kinprint.stats.power import STRENGTHS, count_needed, least_strength, planted
+from kinprint.evidence.power import STRENGTHS, least_strength, planted
+from kinprint.stats.fixedpoints import count_needed, fixed_points, log10_p_total
 
 
 def test_the_count_needed_is_the_least_that_reaches_the_level() -> None:
-    for sizes in ([32], [32] * 4, [200]):
+    for sizes in ((32,), (32,) * 4, (200,)):
         needed = count_needed(sizes, -7.0)
         assert needed is not None
         assert log10_p_total(needed, sizes) <= -7.0 < log10_p_total(needed - 1, sizes)
-    assert count_needed([6], -7.0) is None
+    assert count_needed((6,), -7.0) is None
 
 
 def test_the_least_strength_is_sought_on_a_grid() -> None:
