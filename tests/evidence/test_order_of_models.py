@@ -8,7 +8,9 @@ from kinprint.lab.zoo import derive
 from support.orders import said
 from support.places import DEMO_MODELS, FAMILY_MODELS
 
-NAMES = sorted(path.name for root in (DEMO_MODELS, FAMILY_MODELS) for path in root.iterdir() if path.is_dir())
+NAMES = sorted(
+    path.name for root in (DEMO_MODELS, FAMILY_MODELS) for path in root.iterdir() if (path / "config.json").exists()
+)
 PAIRS = list(combinations(NAMES, 2))
 SAMPLE = {("grown", "sibling"), ("continued", "norms_reset"), *PAIRS[::80]}
 DEEP = {("base", "rotated_tuned")}

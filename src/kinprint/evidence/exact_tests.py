@@ -122,9 +122,8 @@ def token_test(a: Sample, b: Sample, ordered: OrderedAxes, seed: int) -> Evidenc
 def _unless_tied(test: EvidenceTest, group: Sequence[SamplePair]) -> EvidenceTest:
     if (test.log10_p or 0.0) <= STANDS_OUT:
         finite = [pair for pair in group if pair.finite]
-        for guard in (exchangeability.tied_alike, exchangeability.few_entries, exchangeability.few_directions):
-            if (why := guard(finite)) is not None:
-                raise DegenerateInput(why)
+        if (why := exchangeability.tied_alike(finite) or exchangeability.few_entries(finite)) is not None:
+            raise DegenerateInput(why)
     return test
 
 

@@ -1,7 +1,7 @@
 """Check that units (residual dimensions, neurons, layers) have no order or copies that two unrelated models could share."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -51,8 +51,8 @@ OUTSTANDING, FEW_LEAVE = 5.0, 0.33
 """Times the median size (3.4 standard deviations of normal weights) at which an entry stands out, and the share of the correlation
 that must be left without such entries: 0.9 and more where weights are shared, none where both began as the identity."""
 DIRECTIONS, BEYOND = 4, 0.01
-"""Directions along which rows may lie, and the share of their energy beyond these that is rounding. Of 710 trained matrices the
-first 16 rows have 0.17 of it there at the least; strangers projected on one public direction agree at 10⁻⁹."""
+"""Directions along which all rows of a model may lie, and the share of a matrix's energy beyond these that is rounding. Of 710
+trained matrices the first 16 rows have 0.17 of it there at the least; strangers projected on one public direction agree at 10⁻⁹."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +153,9 @@ def ordered_axes_of(a: Probe, b: Probe) -> OrderedAxes:
     """Return the axes that have an order in this pair: as the configs tell, or as the columns of matrices show."""
     # Recipes that sort or slice residual dimensions by importance leave columns whose lengths follow their index.
     ordered = {**a.ordered, **b.ordered}
+    if _along_few_directions(a) and _along_few_directions(b):
+        why = Text("all rows lie along {n} directions at most: their entries were not drawn one by one", n=DIRECTIONS)
+        return {**ordered, Axis.RESIDUAL: why}
     one, two = _column_lengths(a), _column_lengths(b)
     if Axis.RESIDUAL in ordered or one is None or two is None or not one.size == two.size > WAVES:
         return ordered
@@ -162,13 +165,31 @@ def ordered_axes_of(a: Probe, b: Probe) -> OrderedAxes:
     return ordered if why is None else {**ordered, Axis.RESIDUAL: why}
 
 
-def _column_lengths(probe: Probe) -> FloatArray | None:
-    """Return the mean length of each residual column over the matrices that read the residual stream."""
-    found: list[FloatArray] = []
+def _residual_rows(probe: Probe) -> Iterator[Sample]:
+    """Yield what was read of matrices that read the residual stream, whole rows."""
     for (role, layer, _), sample in probe.samples.items():
         if layer is None or role.info.kind != "matrix" or role.info.axes[1] is not Axis.RESIDUAL or not sample.finite:
             continue
-        if sample.columns is None and sample.stored.ndim == 2 and sample.stored.size and len(found) < 64:
+        if sample.columns is None and sample.stored.ndim == 2 and sample.stored.size:
+            yield sample
+
+
+def _along_few_directions(probe: Probe) -> bool:
+    """Whether all rows lie along a few directions, as a projection of the whole model leaves them."""
+    energies = []
+    for sample in _residual_rows(probe):
+        rows = sample.part(slice(_CORNER[0]), slice(None))
+        energies.append(np.linalg.eigvalsh(rows @ rows.T))
+        if energies[-1].size <= 2 * DIRECTIONS or energies[-1][:-DIRECTIONS].sum() > BEYOND * energies[-1].sum():
+            return False
+    return bool(energies)
+
+
+def _column_lengths(probe: Probe) -> FloatArray | None:
+    """Return the mean length of each residual column over the matrices that read the residual stream."""
+    found: list[FloatArray] = []
+    for sample in _residual_rows(probe):
+        if len(found) < 64:
             lengths = np.linalg.norm(sample.values, axis=0)
             total = float(lengths.sum())
             if total > 0.0 and (not found or found[0].size == lengths.size):
@@ -262,17 +283,6 @@ def few_entries(group: Sequence[SamplePair]) -> Text | None:
     if rest >= FEW_LEAVE * total:
         return None
     return Text("only a few entries that stand out at the same places agree, as one recipe leaves them")
-
-
-def few_directions(group: Sequence[SamplePair]) -> Text | None:
-    """Say if the rows of both models lie along a few directions, as a public projection leaves them."""
-    for pair in evenly_spaced(group, FEW_PAIRS):
-        for sample in (pair.a, pair.b):
-            rows = sample.part(slice(_CORNER[0]), slice(None)).astype(np.float64)
-            energy = np.linalg.eigvalsh(rows @ rows.T)
-            if energy.size <= 2 * DIRECTIONS or energy[:-DIRECTIONS].sum() > BEYOND * energy.sum():
-                return None
-    return Text("rows lie along {n} directions at most: their entries were not drawn one by one", n=DIRECTIONS)
 
 
 def without_copies(group: Sequence[SamplePair]) -> list[SamplePair]:
