@@ -52,8 +52,15 @@ def sweep(page, selector, steps=14):
     return seen
 
 
-@pytest.mark.parametrize("panel", ["cosine", "pearson"])
-@pytest.mark.parametrize("role", ["input_norm", "attn_q"])
+@pytest.mark.parametrize(
+    ("role", "panel"),
+    [
+        ("input_norm", "cosine"),
+        ("attn_q", "pearson"),
+        pytest.param("input_norm", "pearson", marks=pytest.mark.nightly),
+        pytest.param("attn_q", "cosine", marks=pytest.mark.nightly),
+    ],
+)
 def test_hovering_a_heatmap_shows_the_reports_numbers(derived, role, panel):
     page, report = derived
     page.locator("#heat-role").select_option(label=role)
