@@ -154,8 +154,8 @@ def ordered_axes_of(a: Probe, b: Probe) -> OrderedAxes:
     # Recipes that sort or slice residual dimensions by importance leave columns whose lengths follow their index.
     ordered = {**a.ordered, **b.ordered}
     if _along_few_directions(a) and _along_few_directions(b):
-        why = Text("all rows lie along {n} directions at most: their entries were not drawn one by one", n=DIRECTIONS)
-        return {**ordered, Axis.RESIDUAL: why}
+        few = Text("all rows lie along {n} directions at most: their entries were not drawn one by one", n=DIRECTIONS)
+        return {**ordered, Axis.RESIDUAL: few}
     one, two = _column_lengths(a), _column_lengths(b)
     if Axis.RESIDUAL in ordered or one is None or two is None or not one.size == two.size > WAVES:
         return ordered
