@@ -107,13 +107,13 @@ def texts(report):
 @pytest.mark.parametrize(
     ("where", "pair", "chosen"),
     [
-        pytest.param("battery.matrix_test", ("base", "finetune"), {}, marks=pytest.mark.slow),
+        pytest.param("battery.matrix_test", ("base", "finetune"), {}, marks=pytest.mark.nightly),
         ("battery.sign_test", ("base", "finetune"), {}),
-        pytest.param("layer_map.row_test", ("base", "finetune"), {}, marks=pytest.mark.slow),
+        pytest.param("layer_map.row_test", ("base", "finetune"), {}, marks=pytest.mark.nightly),
         ("assess.align_layers", ("base", "finetune"), {}),
         pytest.param("assess.expert_map", ("base", "finetune"), {}, marks=pytest.mark.slow),
         ("examine.match_neurons", ("base", "permuted"), {"deep": True}),
-        pytest.param("examine.align_basis", ("base", "unrelated"), {"deep": True}, marks=pytest.mark.slow),
+        pytest.param("examine.align_basis", ("base", "unrelated"), {"deep": True}, marks=pytest.mark.nightly),
         ("examine.examine_rotation", ("base", "unrelated"), {"deep": True}),
         pytest.param("examine.power_of", ("base", "unrelated"), {}, marks=pytest.mark.slow),
         ("examine.examine_edits", ("base", "finetune"), {}),

@@ -205,7 +205,7 @@ INDEPENDENT = ("base", "unrelated", "indep", "twin", "distilled_1", "grown", "up
 RELATED = frozenset({"base", "grown", "upcycled"})
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_is_stated_of_trained_models_holds_when_planted_anew(demo_probe):
     found, power = stated(demo_probe("base"), demo_probe("unrelated"))
     assert {name for name, _ in power} == {"dimension_fixed_points", "fixed_points"}

@@ -176,11 +176,11 @@ def test_two_children_of_one_parent_are_not_called_parent_and_child_without_more
     [
         (lambda s, c: (derive.prune(s, 0.5), c), "pruned"),
         (lambda s, c: (derive.quantise(s, 4, 32), c), "quantised"),
-        pytest.param(lambda s, c: (derive.quantise(s, 8), c), "quantised", marks=pytest.mark.slow),
+        pytest.param(lambda s, c: (derive.quantise(s, 8), c), "quantised", marks=pytest.mark.nightly),
         pytest.param(lambda s, c: (derive.noise(s, 0.05, 8), c), "noise_added", marks=pytest.mark.nightly),
         pytest.param(lambda s, c: (derive.scale(s, 1.5), c), "scaled", marks=pytest.mark.nightly),
         pytest.param(lambda s, c: (derive.low_rank(s, 4, 0.05, 7), c), "lora_merged", marks=pytest.mark.slow),
-        pytest.param(lambda s, c: (derive.permute_neurons(s, c, 1), c), "neurons_permuted", marks=pytest.mark.slow),
+        pytest.param(lambda s, c: (derive.permute_neurons(s, c, 1), c), "neurons_permuted", marks=pytest.mark.nightly),
         pytest.param(lambda s, c: (derive.permute_heads(s, c, 1), c), "heads_reordered", marks=pytest.mark.nightly),
         pytest.param(lambda s, c: derive.prune_neurons(s, c, 160, 5), "width_pruned", marks=pytest.mark.nightly),
         pytest.param(lambda s, c: derive.upcycle(s, c, 4, 0.02, 6), "upcycled", marks=pytest.mark.slow),

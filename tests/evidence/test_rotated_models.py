@@ -152,9 +152,9 @@ def deep(a, b):
 
 CASES = [
     (DEMO / "base", False),
-    pytest.param(FAMILY / "revocab", True, marks=pytest.mark.slow),
+    pytest.param(FAMILY / "revocab", True, marks=pytest.mark.nightly),
     *(
-        pytest.param(DEMO / name, flag, marks=pytest.mark.slow if name == "grown" and flag else pytest.mark.nightly)
+        pytest.param(DEMO / name, flag, marks=pytest.mark.nightly)
         for name in ("base", "finetune", "grown")
         for flag in (True, False)
     ),

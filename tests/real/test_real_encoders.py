@@ -71,6 +71,7 @@ def test_a_quantised_parent_beside_a_trained_child_is_not_quantised_alone(weight
     assert "to 8 bits" in verdict.sentence
 
 
+@pytest.mark.nightly
 def test_a_half_precision_copy_beside_an_int8_copy_is_quantised(weights, judge):
     verdict = judge(weights("minilm-fp16"), weights("minilm-int8")).verdict
     assert (verdict.class_, verdict.kinds) == ("derived", ("quantised",))

@@ -37,7 +37,11 @@ def test_two_containers_of_one_model_are_identical(npz, binary, judge):
     ("make", "kind"),
     [
         pytest.param(lambda state, config: (derive.prune(state, 0.5), config), "pruned", marks=pytest.mark.nightly),
-        (lambda state, config: (derive.permute_neurons(state, config, 1), config), "neurons_permuted"),
+        pytest.param(
+            lambda state, config: (derive.permute_neurons(state, config, 1), config),
+            "neurons_permuted",
+            marks=pytest.mark.nightly,
+        ),
         pytest.param(
             lambda state, config: derive.stack_layers(derive.noise(state, 0.02, 4), config, GROWN),
             "depth_changed",
@@ -46,7 +50,7 @@ def test_two_containers_of_one_model_are_identical(npz, binary, judge):
         pytest.param(
             lambda state, config: derive.prune_neurons(state, config, 512, 5), "width_pruned", marks=pytest.mark.nightly
         ),
-        pytest.param(lambda state, config: (derive.quantise(state, 4), config), "quantised", marks=pytest.mark.nightly),
+        (lambda state, config: (derive.quantise(state, 4), config), "quantised"),
         pytest.param(derive.fold_norms, "norms_folded", marks=pytest.mark.nightly),
         pytest.param(
             lambda state, config: (derive.noise(state, 0.1, 4), config), "noise_added", marks=pytest.mark.nightly
