@@ -7,22 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from kinprint.errors import TransferError
-from kinprint.refs import ByteRange
 from kinprint.sources import http
 from support.hub import Fault
-
-REPO = "owner/Small-Model"
-WEIGHTS = "model-00001-of-00002.safetensors"
-
-
-def read(source, start=0, end=1000):
-    buffer = bytearray(end - start)
-    source.read_into(ByteRange(start, end), memoryview(buffer))
-    return bytes(buffer)
-
-
-def fault(hub, kind, **fields):
-    return hub.add_fault(Fault(kind=kind, match=WEIGHTS, **fields))
+from support.remote import REPO, WEIGHTS, fault, read
 
 
 @pytest.mark.parametrize(

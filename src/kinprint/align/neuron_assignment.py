@@ -62,9 +62,8 @@ class NeuronMatch:
     z: float | None  # (agreement of that sample − null_mean)/null_sd, None if the draws are all equal
     rate: float  # upper confidence bound of the mean agreement of all n under the null, at least 1
     log10_p_monte_carlo: float  # exact, from the sample's agreement among the draws; no smaller than 1/(draws + 1)
-    log10_p: (
-        float  # P(X ≥ agreement) for X Poisson of `rate` if the draws look Poisson or lighter, else the Monte-Carlo one
-    )
+    # P(X ≥ agreement) for X Poisson of `rate` if the draws look Poisson or lighter, else the Monte-Carlo one
+    log10_p: float
     p_method: PMethod  # which of the two
     p_detail: Text  # the same in words
 

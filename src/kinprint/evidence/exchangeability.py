@@ -176,13 +176,14 @@ def _residual_rows(probe: Probe) -> Iterator[Sample]:
 
 def _along_few_directions(probe: Probe) -> bool:
     """Whether all rows lie along a few directions, as a projection of the whole model leaves them."""
-    energies = []
-    for sample in _residual_rows(probe):
+
+    def few(sample: Sample) -> bool:
         rows = sample.part(slice(_CORNER[0]), slice(None))
-        energies.append(np.linalg.eigvalsh(rows @ rows.T))
-        if energies[-1].size <= 2 * DIRECTIONS or energies[-1][:-DIRECTIONS].sum() > BEYOND * energies[-1].sum():
-            return False
-    return bool(energies)
+        energy = np.linalg.eigvalsh(rows @ rows.T)
+        return energy.size > 2 * DIRECTIONS and bool(energy[:-DIRECTIONS].sum() <= BEYOND * energy.sum())
+
+    samples = list(_residual_rows(probe))
+    return bool(samples) and all(map(few, samples))
 
 
 def _column_lengths(probe: Probe) -> FloatArray | None:
