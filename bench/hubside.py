@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -88,6 +89,11 @@ class Hub:
         counted = json.loads(self._ask("GET", "/_stats"))
         return {what: sum(counted[what].values()) for what in ("requests", "bytes")}
 
+    def requests(self) -> dict[str, int]:
+        """Return requests since the last reset, by origin: hub and cdn."""
+        counted: dict[str, int] = json.loads(self._ask("GET", "/_stats"))["requests"]
+        return counted
+
     def _ask(self, method: str, path: str) -> bytes:
         link = connect(urlsplit(self.endpoint.url), self.endpoint.ca)
         try:
@@ -103,14 +109,21 @@ def running_hub(repository: Repository, *, latency_ms: float, tls: bool, scratch
 
 
 @contextmanager
-def serving(folders: Mapping[str, Path], *, latency_ms: float, tls: bool, scratch: Path) -> Iterator[Hub]:
+def serving(
+    folders: Mapping[str, Path],
+    *,
+    latency_ms: float,
+    tls: bool,
+    scratch: Path,
+    owners: Mapping[str, Path] = MappingProxyType({}),
+) -> Iterator[Hub]:
     """Run the hub in a process of its own, so that the client under measurement shares no interpreter with it.
 
-    Its endpoint names the first repository.
+    All folders inside one of `owners` are repositories too. Its endpoint names the first repository.
     """
-    first = next(iter(folders))
     command = [sys.executable, "-m", "support.hub"]
     command += [word for name, folder in folders.items() for word in ("--repo", f"{name}={folder}")]
+    command += [word for name, folder in owners.items() for word in ("--owner", f"{name}={folder}")]
     command += ["--latency-ms", str(latency_ms)]
     if tls:
         command += ["--tls", "--ca-out", str(scratch / "ca.pem"), "--connect-latency-ms", str(latency_ms)]
@@ -122,6 +135,7 @@ def serving(folders: Mapping[str, Path], *, latency_ms: float, tls: bool, scratc
         if not line:
             raise RuntimeError(f"the local hub did not start (exit status {server.wait()})")
         ready: dict[str, Any] = json.loads(line)
+        first = next(iter(ready["commit"]))
         yield Hub(Endpoint(ready["endpoint"], first, ready["commit"][first], ready.get("ca")))
     finally:
         assert server.stdin is not None

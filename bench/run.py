@@ -30,10 +30,15 @@ BENCHES = {
     "studies": ["bench.studies"],
     "deep": ["bench.deep"],
     "fingerprints": ["bench.fingerprints"],
+    "adding": ["bench.adding"],
+    "catalog": ["bench.catalog"],
+    "search": ["bench.search"],
     "reports": ["bench.reports"],
+    "scan": ["bench.scan"],
+    "scale": ["bench.scale"],
     "calibration": ["bench.calibration"],
 }
-NOT_QUICK = frozenset({"studies"})  # tests run them in small sizes
+NOT_QUICK = frozenset({"studies", "search", "scan", "scale"})  # tests run in small sizes what they measure
 WAITS = "remote_norms"  # for its rivals, most of the time: in small sizes the others run beside it
 _ABOUT = """# Bench results
 

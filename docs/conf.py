@@ -26,8 +26,26 @@ html_show_sphinx = False
 html_theme_options = {"top_of_page_buttons": []}
 
 CONTENTS = {
-    "Use": ["docs/notebook", "docs/examples", "docs/reports", "docs/bundles", "docs/ci", "docs/api", "docs/glossary"],
-    "What it rests on": ["docs/verdicts", "docs/metrics", "docs/fingerprints", "docs/lineage", "docs/tree"],
+    "Use": [
+        "docs/notebook",
+        "docs/examples",
+        "docs/reports",
+        "docs/bundles",
+        "docs/serve",
+        "docs/ci",
+        "docs/api",
+        "docs/glossary",
+    ],
+    "What it rests on": [
+        "docs/verdicts",
+        "docs/metrics",
+        "docs/fingerprints",
+        "docs/lineage",
+        "docs/tree",
+        "docs/search",
+        "docs/scale",
+        "docs/catalog",
+    ],
     "The published analyses": ["docs/studies", "docs/gallery"],
     "Models": ["docs/formats", "docs/architectures", "demo/README"],
     "The project": [

@@ -1,8 +1,10 @@
 """Shared fixtures: a clean environment, a local hub, sessions, and a small plain web server for what a hub never does."""
 
+import gc
 import hashlib
 import os
 import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -40,10 +42,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# -- what is collected --------------------------------------------------------------------------------------------------
+
+# Nine thousand tests stay until the end: looking through them again and again for garbage takes an eighth of the CPU.
+gc.disable()
+# Its grammars of addresses, which no schema here asks for, take every worker two seconds.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of every later search for garbage."""
+    gc.freeze()
+    gc.enable()
+
+
 # -- which worker runs what ----------------------------------------------------------------------------------------------
 
 # Files that share what takes long to make (replicas, studies on them, pages of reports): one worker makes it once.
-_TOGETHER = ("tests/studies/", "tests/lab/replicas/", "tests/browser/")
+_TOGETHER = ("tests/studies/", "tests/lab/replicas/", "tests/browser/", "tests/serve/")
 # Cases by the ten thousand, in tests that share nothing: any worker takes the next.
 _APART = ("tests/formats/test_mutants.py", "tests/comparison/test_suspects.py", "tests/sources/test_kills.py")
 
@@ -114,6 +130,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _no_bug_hides(monkeypatch):
     """Let unexpected errors inside a test of the evidence end the comparison: so they are found here."""
     monkeypatch.setattr("kinprint.evidence.attempts.strict", True)
+
+
+@pytest.fixture(autouse=True)
+def _no_forks(monkeypatch):
+    """Let no command that runs inside a test fork: it would carry the threads and servers of the test's own process along."""
+    monkeypatch.setattr("kinprint.cli.main.allow_forks", lambda: None)
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ def python(code):
 
 
 def test_every_public_name_exists():
-    assert len(kinprint.__all__) == len(set(kinprint.__all__)) == 26
+    assert len(kinprint.__all__) == len(set(kinprint.__all__)) == 33
     for name in kinprint.__all__:
         assert getattr(kinprint, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):

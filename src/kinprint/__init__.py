@@ -16,6 +16,9 @@ from kinprint._version import __version__
 
 if TYPE_CHECKING:
     from kinprint.bundle import make_bundle, verify_bundle, write_bundle
+    from kinprint.catalog.adding import add_model
+    from kinprint.catalog.exchange import export_catalog, import_catalog
+    from kinprint.catalog.store import Catalog, open_catalog
     from kinprint.comparison.pipeline import compare
     from kinprint.errors import KinprintError
     from kinprint.evidence.calibration import calibrate
@@ -27,7 +30,9 @@ if TYPE_CHECKING:
     from kinprint.results.loading import load
     from kinprint.results.options import Options
     from kinprint.results.report import Report
+    from kinprint.results.search import SearchReport
     from kinprint.results.tree import FamilyTree, PairsReport
+    from kinprint.searching.run import search
     from kinprint.sources.ledger import Ledger
     from kinprint.sources.session import Session
     from kinprint.sources.settings import Settings
@@ -37,6 +42,9 @@ if TYPE_CHECKING:
 # Resolved on first use: `kinprint --help` must not wait for numpy.
 _NAMES = {
     "bundle": "make_bundle verify_bundle write_bundle",
+    "catalog.adding": "add_model",
+    "catalog.exchange": "export_catalog import_catalog",
+    "catalog.store": "Catalog open_catalog",
     "comparison.pipeline": "compare",
     "errors": "KinprintError",
     "evidence.calibration": "calibrate",
@@ -48,6 +56,8 @@ _NAMES = {
     "results.loading": "load",
     "results.options": "Options",
     "results.report": "Report",
+    "results.search": "SearchReport",
+    "searching.run": "search",
     "results.tree": "FamilyTree PairsReport",
     "sources.ledger": "Ledger",
     "sources.session": "Session",
@@ -58,10 +68,10 @@ _NAMES = {
 _HOMES = {name: f"kinprint.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
-    "Evidence", "FamilyTree", "Inspection", "KinprintError", "Ledger", "Model", "Options", "PairsReport", "Report",
-    "Session", "Settings", "Verdict", "__version__", "build_tree", "calibrate", "compare", "compare_fingerprints",
-    "compare_many", "inspect", "load", "make_bundle", "make_fingerprint", "open", "study", "verify_bundle",
-    "write_bundle",
+    "Catalog", "Evidence", "FamilyTree", "Inspection", "KinprintError", "Ledger", "Model", "Options", "PairsReport",
+    "Report", "SearchReport", "Session", "Settings", "Verdict", "__version__", "add_model", "build_tree", "calibrate",
+    "compare", "compare_fingerprints", "compare_many", "export_catalog", "import_catalog", "inspect", "load",
+    "make_bundle", "make_fingerprint", "open", "open_catalog", "search", "study", "verify_bundle", "write_bundle",
 ]  # fmt: skip
 
 

@@ -94,6 +94,16 @@ def parse_ref(text: str, *, endpoint: str) -> ModelRef:
     raise BadReference(f"cannot read {quotable(text)!r} as a model: expected {_FORMS}", hint=hint)
 
 
+def is_repo(text: str) -> bool:
+    """Whether the text is owner/name of a repository, and no more."""
+    return re.fullmatch(rf"{_NAME}/{_NAME}", text) is not None
+
+
+def is_owner(text: str) -> bool:
+    """Whether an organisation or user of the hub can have this name."""
+    return re.fullmatch(_NAME, text) is not None
+
+
 def path_text(reference: str | os.PathLike[str]) -> str:
     """Return a reference as text; a path that does not exist must not be taken for the name of a repository."""
     text = os.fspath(reference)

@@ -26,7 +26,7 @@ def compiled(**changes: object) -> object:
 @pytest.mark.parametrize("file", architectures())
 def test_every_file_is_valid_and_claims_a_model(file: str) -> None:
     architecture = load(file)
-    assert architecture.model_types
+    assert architecture.model_types or architecture.class_names  # diffusers has classes only
     roles = {role for rule in architecture.rules.values() for role in rule.roles}
     assert {Role.EMBEDDING, Role.ATTN_O, Role.MLP_DOWN} <= roles or Role.EXPERT_DOWN in roles
 
@@ -43,7 +43,7 @@ def test_no_data_file_repeats_a_key() -> None:
         return dict(pairs)
 
     files = [f for f in resources.files("kinprint.arch").joinpath("data").iterdir() if f.name.endswith(".json")]
-    assert len(files) == len(architectures()) + 2
+    assert len(files) == len(architectures()) + 3  # what all share, words to guess by, names of towers
     for file in files:
         assert json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=no_repeats)
 

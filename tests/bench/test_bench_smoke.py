@@ -84,3 +84,20 @@ def test_every_bench_is_run_by_the_runner(reports):
     assert listed == modules - {"bench.run"}
     assert all(any(found.startswith(name) for found in reports) for name in BENCHES.keys() - NOT_QUICK)
     assert BENCHES.keys() > NOT_QUICK
+
+
+def test_catalog(reports):
+    (report,) = reports["catalog"]
+    first, *others = report["rows"]
+    assert first["way"] == "file, numpy over mapped arrays"
+    assert first["recall"] == 1.0
+    for row in others:  # without a server there are none, and a note says why
+        assert 0.5 < row["recall"] <= 1.0
+    assert others or "not measured" in report["notes"][-1]
+
+
+def test_adding(reports):
+    (report,) = reports["adding"]
+    new, again = report["rows"]
+    assert new["requests"] > again["requests"] == 1
+    assert 0 < measured(report)["bytes received"] <= 30

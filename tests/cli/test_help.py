@@ -45,7 +45,7 @@ def test_no_help_is_kept_of_commands_that_are_gone():
     assert json.loads((files("kinprint.cli") / "help.json").read_text()).keys() == {
         "main",
         *PRODUCT,
-        *(name[-1] for name in LAB),
+        *(" ".join(name) for name in LAB),
     }
 
 

@@ -100,7 +100,7 @@ def test_no_command_writes_over_files_of_a_model(inside, pair, saved, tmp_path):
     (tmp_path / "x.kfp").symlink_to(weights)
     linked = tmp_path / "linked"
     linked.mkdir()
-    for name in ("report.json", "tree.json", "RESULTS.md"):
+    for name in ("report.json", "tree.json", "RESULTS.md", "lineage.svg", "red-team.csv"):
         (linked / name).symlink_to(weights)
     before = weights.read_bytes()
     for given in (
@@ -112,6 +112,8 @@ def test_no_command_writes_over_files_of_a_model(inside, pair, saved, tmp_path):
         ("fingerprint", pair[0], "--out", tmp_path / "x.kfp"),
         ("tree", *pair, "--out", linked),
         ("study", "sanity", "--models", str(pair[0]), "--out", linked),
+        ("bench", "lineage", "--out", linked),
+        ("bench", "red-team", "--out", linked),
     ):
         done = inside(*given)
         assert (done.code, "it is a file of a model" in done.err) == (8, True), (given, done.err)
@@ -157,3 +159,12 @@ def test_the_folder_asked_for_is_made_and_that_is_said(inside, saved, tmp_path):
     assert done.code == 0, done.err
     assert f"made the folder {made}\n" in done.err
     assert (made / "x.html").exists()
+
+
+def test_a_bundle_in_the_folder_asked_for(inside, demo, tmp_path):
+    """It is written before the report, for which the folder is made."""
+    made = tmp_path / "new" / "out"
+    done = inside("compare", demo / "base", demo / "finetune", *FAST, "--out", made, "--bundle", made / "b.zip")
+    assert done.code == 0, done.err
+    assert done.err.count(f"made the folder {made}\n") == 1
+    assert zipfile.is_zipfile(made / "b.zip")

@@ -67,7 +67,7 @@ def laid_out(folder, below, *, config_below=False):
     return folder
 
 
-@pytest.mark.parametrize("below", ["onnx", "0_Transformer", "unet", "original"])
+@pytest.mark.parametrize("below", ["onnx", "0_Transformer", "0_StaticEmbedding", "unet", "original"])
 @pytest.mark.parametrize("config_below", [False, True])
 def test_weights_in_a_known_folder_below_are_read_with_the_config_beside_or_above(tmp_path, below, config_below):
     model = laid_out(tmp_path, below, config_below=config_below)
@@ -104,3 +104,43 @@ def test_a_link_below_is_not_followed(tmp_path):
     (model / "onnx").symlink_to(outside / "onnx")
     found = CliRunner().invoke(main, ["inspect", str(model)], standalone_mode=False)
     assert isinstance(found.exception, FormatError)
+
+
+@pytest.mark.parametrize("below", ["onnx", "0_Transformer", "transformer"])
+def test_a_file_named_by_its_path_has_the_config_and_tokenizer_above(tmp_path, below):
+    file = laid_out(tmp_path, below) / below / "model.safetensors"
+    with kinprint.open(file) as opened:
+        assert (opened.naming.architecture, opened.naming.guessed) == ("llama", False)
+        assert dict(opened.tokens) == {"a": 0, "b": 1}
+
+
+def test_a_file_in_some_other_folder_has_nothing_from_above(tmp_path):
+    file = laid_out(tmp_path, "backup") / "backup" / "model.safetensors"
+    with kinprint.open(file) as opened:
+        assert opened.naming.guessed
+        assert not opened.tokens
+
+
+def test_a_pipeline_is_read_from_its_denoiser_and_its_other_parts_are_named(tmp_path):
+    """As diffusers writes it: a folder for each part, with a variant of half precision beside the whole."""
+    for below in ("vae", "text_encoder", "unet"):
+        weights = two_formats(tmp_path / below)
+        (weights / "old.npz").unlink()
+        (weights / "model.safetensors").rename(weights / "diffusion_pytorch_model.safetensors")
+    half = tmp_path / "unet" / "diffusion_pytorch_model.fp16.safetensors"
+    half.write_bytes((tmp_path / "unet" / "diffusion_pytorch_model.safetensors").read_bytes())
+    report = inspected(tmp_path)["model"]
+    assert [file["name"] for file in report["files"]] == ["unet/diffusion_pytorch_model.safetensors"]
+    notes = " ".join(report["notes"])
+    assert "1 in text_encoder/" in notes
+    assert "1 in vae/" in notes
+    assert "fp16" in notes
+
+
+@pytest.mark.parametrize("name", ["bert_model.ckpt.index", "tf_model.h5", "flax_model.msgpack", "saved_model.pb"])
+def test_weights_of_other_frameworks_are_named_with_the_way_out(tmp_path, name):
+    (tmp_path / name).write_bytes(b"whatever")
+    found = CliRunner().invoke(main, ["inspect", str(tmp_path)], standalone_mode=False)
+    assert isinstance(found.exception, FormatError)
+    assert name in found.exception.hint
+    assert "convert" in found.exception.hint

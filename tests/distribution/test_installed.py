@@ -1,6 +1,6 @@
 """The wheel in an empty environment: the demo and the README's commands run there, and nothing else is needed.
 
-Every run builds the wheel and installs it where nothing is but the eleven packages of requirements/locked/core.txt, linked to those
+Every run builds the wheel and installs it where nothing is but the twelve packages of requirements/locked/core.txt, linked to those
 installed here: fetching and unpacking them takes 12 s of CPU, links none. `make nightly` takes the steps of the Dockerfile, which
 fetch all of it anew.
 """
@@ -112,7 +112,7 @@ def test_the_demo_runs_from_the_wheel_alone(program, tmp_path):
     assert "base, unrelated: no evidence" in lines
     assert "base, finetune: derived, further training" in lines
     assert "A cosine of 0.99 means nothing by itself." in lines
-    cosines = [float(number) for number in re.findall(r"Raw cosine of input_norm (\S+)", done.stdout)]
+    cosines = [float(number) for number in re.findall(r"Raw cosine of pre-attention norms (\S+)", done.stdout)]
     assert min(cosines) > 0.985
     drawn = [line for line in lines if "●" in line]
     assert drawn[0].index("├") < drawn[0].index("●") < drawn[0].index("┤") < drawn[1].index("●")

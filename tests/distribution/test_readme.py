@@ -121,7 +121,7 @@ def test_no_link_of_the_package_page_leads_nowhere():
 
 
 def test_counts_told_are_counts():
-    assert len(PROJECT["project"]["dependencies"]) == 7
-    assert "seven dependencies" in README
+    assert len(PROJECT["project"]["dependencies"]) == 8
+    assert "eight dependencies" in README
     assert len(list(METRICS)) == 2 + 15
     assert "fifteen" in README

@@ -341,6 +341,28 @@ def test_quantised_matrices_with_trained_norms_are_not_quantised_alone(base, tmp
     assert "norms" in " ".join(verdict.reasons)
 
 
+def half_of_each(s, c):
+    return derive.frankenmerge([s, model("unrelated")], c, [(0, 0), (0, 1), (1, 2), (1, 3)])
+
+
+UNTRUE = {"re_based", "vocabulary_replaced", "norms_replaced"}
+
+
+@pytest.mark.parametrize(
+    ("parent", "make", "kinds"),
+    [
+        pytest.param("unrelated", half_of_each, ("layers_replaced",), id="the other half of the layers"),
+        pytest.param("base", mixed("unrelated", 0.1, 0.9), ("merged",), id="a tenth mixed in"),
+        pytest.param("base", lambda s, c: (derive.dare(s, model("finetune"), 0.9, 3), c), (HEAVY,), id="DARE"),
+    ],
+)
+def test_a_deeper_look_says_nothing_untrue(base, tmp_path, parent, make, kinds):
+    """Dimensions in their places are not moved, and what hardly shows in any part was not replaced in one."""
+    verdict = judge(DEMO_MODELS / parent, made(base, tmp_path / "child", make), deep=True).verdict
+    assert not UNTRUE & {*verdict.kinds}
+    assert (verdict.class_, verdict.kinds) == ("derived", kinds)
+
+
 # -- with parents given ------------------------------------------------------------------------------------------------
 
 

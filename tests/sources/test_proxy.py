@@ -105,3 +105,39 @@ def test_what_drips_through_a_proxy_has_an_end(proxy, session_for, monkeypatch, 
         read(session_for(attempts=1, read_timeout_s=0.4), "http://models.test/folder")
     over.set()
     assert len(sent) < 200
+
+
+@pytest.mark.parametrize("length", ["-1", "abc", "1e3", "5, 6", "9" * 23])
+def test_a_length_that_makes_no_sense_ends_it_at_once_through_a_proxy_too(proxy, session_for, monkeypatch, length):
+    monkeypatch.setenv("http_proxy", proxy.url)
+
+    def absurd(request):
+        request.wfile.write(f"HTTP/1.1 206 Partial\r\nContent-Length: {length}\r\n\r\nhello".encode())
+        request.close_connection = True
+        return True
+
+    proxy.spoil = absurd
+    with pytest.raises(TransferError, match="the server breaks the protocol"):
+        read(session_for(attempts=3), "http://models.test/folder")
+    assert len(proxy.log) == 1
+
+
+def test_the_body_of_a_redirect_that_drips_is_left_when_the_time_is_over(proxy, session_for, monkeypatch):
+    monkeypatch.setenv("http_proxy", proxy.url)
+    sent, over = [], threading.Event()
+
+    def drip(request):
+        request.wfile.write(b"HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 60000\r\n\r\n")
+        while not over.wait(0.05) and len(sent) < 90:
+            request.wfile.write(b"x")
+            request.wfile.flush()
+            sent.append(b"x")
+        request.close_connection = True
+        return True
+
+    proxy.spoil = drip
+    with pytest.raises(TransferError) as caught:
+        read(session_for(attempts=3, deadline_s=0.3), "http://models.test/folder")
+    over.set()
+    assert len(sent) < 90  # which would take most of the five seconds that other bodies have
+    assert str(caught.value).count("for one request are over") == 1

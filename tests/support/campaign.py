@@ -15,7 +15,7 @@ from pathlib import Path
 
 from support.places import ROOT
 
-_SERVERS = ("remote_protocol", "token_safety", "http_connection", "private_network", "proxy")
+_SERVERS = ("remote_protocol", "retries", "token_safety", "http_connection", "private_network", "proxy")
 _BUNDLES = ("verify_tampering", "hostile_bundles", "forged_records", "bundles_of_strangers")
 FILES: Mapping[str, str] = {
     **{f"tests/sources/test_{name}.py": "faulty servers, one kind each" for name in _SERVERS},

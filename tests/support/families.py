@@ -328,7 +328,7 @@ FAMILIES = [
         0,
         3,
     ),
-    Family("gpt_oss", of("gpt_oss", num_local_experts=3, intermediate_size=6), GPT_OSS, 45, 6, 3),
+    Family("gpt_oss", of("gpt_oss", num_local_experts=3, intermediate_size=6), GPT_OSS, 63, 2, 3),
     Family("llama4", of("llama4", {}, text_config=of("llama4_text", num_local_experts=3)), LLAMA4, 41, 1, 3),
     Family("qwen3_vl_moe", of("qwen3_vl_moe", {}, text_config=of("qwen3_vl_moe_text")), QWEN3_VL_MOE, 39, 1, 3),
     Family("granitemoe", of("granitemoeshared", num_local_experts=3, intermediate_size=6), GRANITE_MOE, 41, 0, 3),

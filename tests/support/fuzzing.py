@@ -251,7 +251,7 @@ def fuzz(
         such error is raised when all cases were tried.
     """
     refused, failed = 0, dict[int, tuple[Exception, int]]()
-    with _resident(max(room, ROOM)) as longest:  # whatever is loaded late and kept counts here too
+    with _resident(max(room, ROOM), part) as longest:  # whatever is loaded late and kept counts here too
         for number in range(first, first + cases):
             raw = mutant(Random(seed * 1_000_003 + number))
             longest.append(max(longest.pop(), len(raw)))
@@ -308,7 +308,7 @@ def _alarm() -> Iterator[None]:
 
 
 @contextmanager
-def _resident(room: int) -> Iterator[list[int]]:
+def _resident(room: int, part: str) -> Iterator[list[int]]:
     """Judge by the memory that was really used in all cases, where the system tells its peak; refuse what asks for much more."""
     longest = [0]
     try:
@@ -324,7 +324,9 @@ def _resident(room: int) -> Iterator[list[int]]:
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, limits)
     grown = _told("VmHWM") - before
-    assert grown < longest[0] + room, f"{grown} bytes more were in use than before the first case"
+    if grown >= longest[0] + room:
+        tried(part, 0, failed=1)  # one of the cases, whichever it was
+        raise AssertionError(f"{grown} bytes more were in use than before the first case")
 
 
 def _told(name: str) -> int:

@@ -397,6 +397,7 @@ def _renamed(url: str) -> str:
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m support.hub", description="A local hub for tests.")
     parser.add_argument("--repo", action="append", default=[], metavar="OWNER/NAME=FOLDER", help="may be repeated")
+    parser.add_argument("--owner", action="append", default=[], metavar="OWNER=FOLDER", help="each folder in it is one")
     parser.add_argument("--latency-ms", type=float, default=0.0, help="added to each response")
     parser.add_argument("--connect-latency-ms", type=float, default=0.0, help="added once per connection")
     parser.add_argument("--tls", action="store_true")
@@ -434,6 +435,10 @@ def main(argv: list[str] | None = None) -> int:
         for item in options.repo:
             repo_id, _, folder = item.partition("=")
             commits[repo_id] = server.add_repo(repo_id, folder)
+        for item in options.owner:
+            owner, _, folder = item.partition("=")
+            for path in sorted(path for path in Path(folder).iterdir() if path.is_dir()):
+                commits[f"{owner}/{path.name}"] = server.add_repo(f"{owner}/{path.name}", path)
         ready = {"endpoint": server.endpoint, "cdn": server.cdn, "commit": commits}
         if options.tls and options.ca_out is not None:
             options.ca_out.write_bytes(server.ca_pem.read_bytes())

@@ -11,7 +11,7 @@ import hmac
 import json
 import time
 from typing import Any
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs, quote, urlencode
 
 from support.http1 import Incoming, Reply, segments, serve_file
 from support.repositories import HubFile, Repo, Snapshot
@@ -81,7 +81,9 @@ class Routes:
     def hub(self, request: Incoming, salt: str = "") -> tuple[Reply, str]:
         """Answer a request to the hub; also return the logical name of the file asked for, if any."""
         parts = segments(request.path)
-        if parts[:2] == ["api", "models"]:
+        if parts == ["api", "models"]:
+            reply, name = self._models(request), ""
+        elif parts[:2] == ["api", "models"]:
             reply, name = self._api(request, parts[2:]), ""
         elif parts[:3] == ["api", "resolve-cache", "models"]:
             reply, name = self._resolve(request, parts[3:], 0, salt)
@@ -144,6 +146,29 @@ class Routes:
         if word == "paths-info" and request.method == "POST":
             return self._paths_info(request, snapshot)
         return error(404, None, "Sorry, we can't find the page you are looking for.")
+
+    def _models(self, request: Incoming) -> Reply:
+        """List models: those of an author, newest names last, `limit` at a time, each with what `expand` names."""
+        query = parse_qs(request.query)
+        author, bearer = query.get("author", [""])[-1].lower(), self._bearer(request)
+        if bearer in self.invalid_tokens:
+            return error(401, None, "Invalid credentials in Authorization header")
+        chosen = [
+            repo
+            for name, repo in sorted(self.repos.items())
+            if (not author or name.lower().startswith(f"{author}/")) and (not repo.private or bearer == self.token)
+        ]
+        start, limit = int(query.get("cursor", ["0"])[-1]), int(query.get("limit", ["1000"])[-1])
+        stop = start + min(limit, self.page_size, 1000)
+        asked = [*query.get("expand", []), *query.get("expand[]", [])]
+        shown = {"_id", "id", "modelId", "private", "gated", "downloads", "likes", "tags", "createdAt", *asked}
+        infos = [repo.info(snapshot, False) for repo in chosen[start:stop] if (snapshot := repo.at("main")) is not None]
+        reply = _json([{key: info[key] for key in info if key in shown} for info in infos])
+        if stop < len(chosen):
+            kept = [(key, value) for key, values in query.items() if key != "cursor" for value in values]
+            link = f"{self.endpoint}{request.path}?{urlencode([*kept, ('cursor', str(stop))])}"
+            reply.headers["Link"] = f'<{link}>; rel="next"'
+        return reply
 
     def _tree(self, request: Incoming, snapshot: Snapshot, under: str, query: dict[str, list[str]]) -> Reply:
         recursive, expand = _flag(query, "recursive"), _flag(query, "expand")

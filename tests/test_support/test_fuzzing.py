@@ -9,7 +9,7 @@ import pytest
 from kinprint.errors import FormatError
 from kinprint.formats.safetensors.writer import TensorSpec
 from kinprint.lab.safetensors_files import write_dense
-from support import fuzzing
+from support import campaign, fuzzing
 from support.fuzzing import MemorySession, fuzz, spoil
 
 
@@ -64,6 +64,7 @@ def test_memory_in_use_is_bounded_in_every_case(monkeypatch):
 
     with pytest.raises(AssertionError, match="more were in use"):
         fuzz(large, mutant, seed=1, cases=2, first=1, room=1 << 20)
+    assert sum(count for (_, kind), count in campaign.COUNTS.items() if kind == "failed") == 1
 
 
 def test_spoilt_bytes_differ_and_do_not_depend_on_anything_else():

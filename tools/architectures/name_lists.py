@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 def name_list(config: Mapping[str, Any], naming: Naming, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """Return the entry of one type."""
     roles: dict[str, list[str]] = {}
-    for tensor in naming.tensors:
+    for tensor in (tensor for each in (naming, *(inner for _, inner in naming.towers)) for tensor in each.tensors):
         found = roles.setdefault(tensor.name.partition("[")[0], [])
         if tensor.role.value not in found:
             found.append(tensor.role.value)
@@ -34,11 +34,11 @@ def name_list(config: Mapping[str, Any], naming: Naming, shapes: Mapping[str, tu
 
 
 def _sizes(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep what a naming can depend on: numbers and flags, the type, and the same of the language part."""
+    """Keep what a naming can depend on: numbers and flags, the type, and the same of its parts."""
     kept = {key: value for key, value in config.items() if isinstance(value, (bool, int)) and not key.startswith("_")}
     kept |= {key: config[key] for key in ("model_type", "architectures") if config.get(key)}
-    inner = config.get("text_config")
-    return kept | ({"text_config": _sizes(inner)} if isinstance(inner, dict) else {})
+    parts = ("text_config", "vision_config", "audio_config", "encoder_config", "encoder", "decoder")
+    return kept | {key: _sizes(inner) for key in parts if isinstance(inner := config.get(key), dict)}
 
 
 def write_lists(path: Path, entries: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kinprint.arch import Axis, Naming, Role, RoleTensor
+from kinprint.arch import Axis, Naming, Role, RoleTensor, residual_width
 from kinprint.arch.roles import BIASES
 
 Arrays = dict[str, np.ndarray]
@@ -22,6 +22,9 @@ LATENTS = {
     "kv_a_norm": "kv",
     "attn_kv_b": "kv",
 }
+MIXER_CHANNELS = (
+    Role.MIXER_GATE, Role.MIXER_VALUE, Role.MIXER_CONV, BIASES[Role.MIXER_CONV], Role.MIXER_NORM, Role.MIXER_OUT,
+)  # fmt: skip
 HEADS = ("attn_q", "attn_k", "attn_v", "attn_o")
 
 
@@ -77,7 +80,14 @@ def units(tensor: RoleTensor, axis: Axis) -> object | None:
     return None
 
 
-def reordered(arrays: Arrays, naming: Naming, ordered: dict[Axis, Any], kv_heads: int | None, seed: int) -> Arrays:
+def reordered(
+    arrays: Arrays,
+    naming: Naming,
+    ordered: dict[Axis, Any],
+    kv_heads: int | None,
+    seed: int,
+    mixer_head: int | None = None,
+) -> tuple[Arrays, Orders]:
     """Return a copy with residual dimensions, neurons, latent channels, experts and, if their number is known, heads reordered."""
     orders = Orders(seed)
     found = {name: np.array(values) for name, values in arrays.items()}
@@ -102,8 +112,31 @@ def reordered(arrays: Arrays, naming: Naming, ordered: dict[Axis, Any], kv_heads
             if name is not None:
                 values = np.take(values, orders.of(name, count), axis=position)
         values = _latent_keys(values, source, keys, orders)
+        value = keys.get((Role.MIXER_VALUE, tensor.layer, None))
+        if mixer_head and value is not None and tensor.role in MIXER_CHANNELS:
+            values = _inside_heads(values, tensor, value.shape[0], mixer_head, orders)
         put_back(found, tensor, _heads(values, tensor, kv_heads, orders.of))
-    return found
+    width = residual_width(naming)
+    # what is not compared moves with the rest, where it is known to run along the residual stream
+    for item in naming.excluded if width and Axis.RESIDUAL not in ordered else ():
+        for axis in item.residual:
+            found[item.name] = _along_residual(found[item.name], axis, orders.of("residual", width))
+    return found, orders
+
+
+def _inside_heads(values: np.ndarray, tensor: RoleTensor, channels: int, size: int, orders: Orders) -> np.ndarray:
+    """Reorder the channels of each head of Mamba 2; of the convolution's, those of x come first."""
+    axis = 1 if tensor.role is Role.MIXER_OUT else 0
+    inside = [at + orders.of(("mixer", tensor.layer, at), size) for at in range(0, channels, size)]
+    rest = np.arange(channels, values.shape[axis])
+    return np.take(values, np.concatenate([*inside, rest]), axis=axis)
+
+
+def _along_residual(values: np.ndarray, axis: int, order: np.ndarray) -> np.ndarray:
+    """Reorder an axis that holds the residual stream once, or several streams one after the other (hyper-connections)."""
+    streams = values.shape[axis] // len(order)
+    every = np.concatenate([order + at * len(order) for at in range(max(streams, 1))])
+    return np.take(values, every, axis=axis) if len(every) == values.shape[axis] else values
 
 
 def _latent_keys(values: np.ndarray, tensor: RoleTensor, keys: Any, orders: Orders) -> np.ndarray:

@@ -77,37 +77,63 @@ SMALL |= {"vision_end_token_id": 187, "sep_token_id": 2, "mask_token_id": 3, "cl
 # Where sizes depend on each other in a way of their own.
 SPECIAL: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("special_sizes.json").read_text())
 transformers.utils.logging.disable_progress_bar()
+SEVERAL_TOWERS = (
+    "clip", "siglip", "llava", "paligemma", "qwen2_5_vl", "qwen3_vl", "idefics3", "internvl", "mistral3", "glm4v",
+    "llava_onevision", "qwen2_5_omni_thinker", "vision-encoder-decoder",
+)  # fmt: skip
 MAPPINGS = {
     "causal": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     "masked": modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
     "seq2seq": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
     "speech": modeling_auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES,
+    "audio": {
+        **modeling_auto.MODEL_FOR_CTC_MAPPING_NAMES,
+        **modeling_auto.MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES,
+    },
     "image": modeling_auto.MODEL_FOR_IMAGE_MAPPING_NAMES,
-    "audio": modeling_auto.MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES,
+    # some of the models that are made of several towers; the others are made of the same ones
+    "towers": {
+        name: {**modeling_auto.MODEL_MAPPING_NAMES, **modeling_auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES}[name]
+        for name in SEVERAL_TOWERS
+    },
+    # encoders of pictures and sound that multimodal models are made of, each a type of its own
+    "tower": {
+        name: made
+        for name, made in modeling_auto.MODEL_MAPPING_NAMES.items()
+        if name.endswith(("_vision", "_vision_model", "_audio", "_encoder"))
+    },
 }
 
 
 def all_types() -> dict[str, str]:
     """Map every model type to the first kind of task that has it: causal before masked before seq2seq."""
     found: dict[str, str] = {}
-    for kind in ("seq2seq", "causal", "masked", "speech", "image", "audio"):
+    for kind in ("seq2seq", "causal", "masked", "speech", "audio", "image", "tower", "towers"):
         for name in MAPPINGS[kind]:
             found.setdefault(name, kind)
     return found
 
 
-def tiny_config(model_type: str) -> Any:
-    """Make a config of a type with small sizes."""
-    return _shrunk(configuration_auto.CONFIG_MAPPING[model_type], SPECIAL.get(model_type, {}))
+def tiny_config(model_type: str, made: Any) -> Any:
+    """Make a config with small sizes, of the kind that a class takes: of a multimodal type it may be the language part's."""
+    kind = configuration_auto.CONFIG_MAPPING[model_type]
+    wanted = made.config_class or kind
+    if not issubclass(kind, wanted):
+        model_type = wanted.model_type
+        kind = wanted
+    return _shrunk(kind, SPECIAL.get(model_type, {}))
 
 
 def _shrunk(kind: Any, special: dict[str, Any]) -> Any:
-    default = kind()
+    default = kind(**special.get("_default", {}))
     small: dict[str, Any] = {}
+    nested = {"_default"}
     for name, value in default.to_dict().items():
-        part = getattr(default, name, None)
+        part = default.__dict__.get(name)
         if isinstance(part, transformers.PretrainedConfig):
-            small[name] = _shrunk(type(part), SPECIAL.get(part.model_type, {})).to_dict()
+            inner = special.get(name) if isinstance(special.get(name), dict) else {}
+            small[name] = _shrunk(type(part), {**SPECIAL.get(part.model_type, {}), **inner}).to_dict()
+            nested.add(name)
         elif name in SMALL and (value is not None or name in ("n_inner", "head_dim", "max_window_layers")):
             if name in ("n_inner", "head_dim") and value is None:
                 continue
@@ -117,11 +143,11 @@ def _shrunk(kind: Any, special: dict[str, Any]) -> Any:
                 small[name] = HEADS
             elif value != 0 or name.endswith("token_id"):
                 small[name] = SMALL[name]
-    return kind(**{**small, **special})
+    return kind(**{**small, **{key: value for key, value in special.items() if key not in nested}})
 
 
 def _heads(config: Any) -> int | None:
-    return getattr(config, "num_attention_heads", None)
+    return config.__dict__.get("num_attention_heads")
 
 
 def model_class(model_type: str, kind: str) -> Any:
@@ -135,14 +161,15 @@ def tiny_model(model_type: str, kind: str, seed: int) -> Any:
     torch.manual_seed(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = model_class(model_type, kind)(tiny_config(model_type)).eval().float()
-    made = torch.Generator().manual_seed(seed + 1)
+        made = model_class(model_type, kind)
+        model = made(tiny_config(model_type, made)).eval().float()
+    draws = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
         for parameter in model.parameters():
             if not parameter.is_floating_point() or not parameter.requires_grad:
                 continue
             if parameter.ndim < 2 or float(parameter.std()) < 1e-6:
-                parameter += 0.1 * torch.randn(parameter.shape, generator=made)
+                parameter += 0.1 * torch.randn(parameter.shape, generator=draws)
     return model
 
 
@@ -154,26 +181,65 @@ def save(model: Any, folder: Path) -> Path:
     return folder
 
 
+ENCODERS = ("audio", "image", "tower")  # kinds that hand out their last hidden state
+
+
+def _inputs(config: Any, kind: str, ids: torch.Tensor, draw: Any) -> list[dict[str, Any]]:
+    """List inputs that a model of a kind may take, the likeliest first: encoders have no common signature."""
+    size, patch = (config.__dict__.get(name, usual) for name, usual in (("image_size", 32), ("patch_size", 8)))
+    size, patch = (value if isinstance(value, int) else usual for value, usual in ((size, 32), (patch, 8)))
+    channels = config.__dict__.get("num_channels") or config.__dict__.get("in_channels") or 3
+    mel = config.__dict__.get("num_mel_bins") or config.__dict__.get("input_feat_size") or 16
+    frames = 2 * config.__dict__.get("max_source_positions", 32)
+    thin = draw(32, channels * 2 * patch * patch)
+    grid = torch.tensor([[1, 4, 4], [1, 4, 4]])
+    pictures = [
+        {"pixel_values": draw(2, channels, size, size)},
+        {"pixel_values": draw(2, 4, channels, size, size)},
+        {"pixel_values": draw(2, 8, channels, size, size)},
+        {"hidden_states": thin, "grid_thw": grid},
+        {"pixel_values": thin, "grid_thw": grid},
+        {"pixel_values": draw(2, 16, channels * patch * patch), "pixel_attention_mask": torch.ones(2, 16),
+         "spatial_shapes": torch.tensor([[4, 4], [4, 4]])},
+        {"pixel_values": draw(2, channels, size, size), "image_sizes": torch.tensor([[size, size]] * 2)},
+    ]  # fmt: skip
+    mask = torch.ones(2, 64, dtype=torch.bool)
+    sound = [
+        {"input_features": draw(2, 64, mel), "attention_mask": mask},
+        {"input_features": draw(2, 64, mel)},
+        {"input_features": draw(2, 64, 160), "attention_mask": mask},
+        {"input_features": draw(2, mel, frames)},
+        {"input_values": draw(2, 1600)},
+        {"input_values": draw(2, config.__dict__.get("max_length") or 64, mel)},
+        {"audio_mel": draw(2, 64, mel), "audio_mel_mask": ~mask},
+        {"input_values": draw(2, 1, 1600)},
+    ]  # fmt: skip
+    if kind == "speech":
+        return [{**each, "decoder_input_ids": ids[:, :8]} for each in sound]
+    return pictures if kind == "image" else sound + pictures if kind == "audio" else pictures + sound
+
+
 def logits(model: Any, kind: str) -> torch.Tensor:
     """Return what a model computes for a fixed input: its logits, or its last hidden state."""
     made = torch.Generator().manual_seed(7)
-    config = model.config
     ids = torch.randint(5, TOKENS - 10, (2, 16), generator=made)
+    asked = {
+        "causal": [{"input_ids": ids, "use_cache": False}],
+        "towers": [{"input_ids": ids, "use_cache": False}],
+        "masked": [{"input_ids": ids}],
+        "seq2seq": [{"input_ids": ids, "decoder_input_ids": ids[:, :8]}, {"input_ids": ids}],
+    }
+    tried = asked.get(kind) or _inputs(model.config, kind, ids, lambda *sizes: torch.randn(sizes, generator=made))
+    problem: Exception | None = None
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if kind in ("causal", "masked"):
-            found = model(input_ids=ids, use_cache=False) if kind == "causal" else model(input_ids=ids)
-        elif kind == "seq2seq":
-            found = model(input_ids=ids, decoder_input_ids=ids[:, :8])
-        elif kind == "speech":
-            frames = 2 * getattr(config, "max_source_positions", 32)
-            sound = torch.randn((2, getattr(config, "num_mel_bins", 16), frames), generator=made)
-            found = model(input_features=sound, decoder_input_ids=ids[:, :8])
-        elif kind == "image":
-            size = getattr(config, "image_size", 32)
-            size = size if isinstance(size, int) else 32
-            found = model(pixel_values=torch.randn((2, getattr(config, "num_channels", 3), size, size), generator=made))
-        else:
-            found = model(torch.randn((2, 1600), generator=made))
-    out = found.logits if getattr(found, "logits", None) is not None else found.last_hidden_state
-    return torch.as_tensor(out)
+        for given in tried:
+            try:
+                found = model(**given)
+            except Exception as error:  # noqa: BLE001 - the next form of input; the first says most
+                problem = problem or error
+                continue
+            values = [getattr(found, name, None) for name in ("logits", "last_hidden_state")]
+            values += [found] if isinstance(found, torch.Tensor) else []
+            return torch.as_tensor(next(each for each in values if each is not None))
+    raise problem or ValueError("no input is known for this kind")

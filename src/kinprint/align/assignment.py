@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
 
+IDENTITY, PERMUTED, SUBSET, NONE = "identity", "permuted", "subset (width-pruned)", "none"
+"""Kinds of maps between the neurons of two layers."""
+
 _Solver = Callable[[FloatArray], tuple[NDArray[Any], NDArray[Any]]]
 
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kinprint._util.cores import on_all_cores
 from kinprint._util.numeric import FloatArray, check_finite, unit_rows
-from kinprint.align.assignment import assigned
+from kinprint.align.assignment import IDENTITY, NONE, PERMUTED, SUBSET, assigned
 from kinprint.errors import DegenerateInput
 from kinprint.results.p_values import PMethod
 from kinprint.stats.moments import check_range
@@ -38,7 +38,6 @@ CONFIDENCE, _QUANTILE = 0.99, 2.3263478740408408  # of the normal distribution
 SIGNIFICANT = -3.0
 """log10 p above which `recovered_map` names no map."""
 
-IDENTITY, PERMUTED, SUBSET, NONE = "identity", "permuted", "subset (width-pruned)", "none"
 
 Real = TypeVar("Real", bound=np.floating[Any])
 _Rows: TypeAlias = tuple[FloatArray, FloatArray]  # gate and up

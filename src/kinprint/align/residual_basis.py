@@ -30,6 +30,11 @@ class ColumnMatch:
     sign: NDArray[np.int8]  # the sign it carries there; 0 where there is none
     share: float  # of the matched columns whose gap to the best other column is beyond all gaps of shuffled tokens
 
+    @property
+    def in_place(self) -> FloatArray:
+        """Signs of dimensions that stand in their own places; 0 of those that do not."""
+        return np.where(self.index == np.arange(self.index.size), self.sign, 0).astype(np.float64)
+
     def columns_of_a(self, X: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
         """Return the columns of a matrix of B in A's order and signs, and which columns of A these are."""
         kept = np.flatnonzero(self.index >= 0)

@@ -31,6 +31,7 @@ def selecting_names(config: Mapping[str, object]) -> list[str]:
         classes, kind = part.get("architectures"), part.get("model_type")
         names += [kind.lower()] if isinstance(kind, str) else []
         names += [name for name in classes if isinstance(name, str)] if isinstance(classes, (list, tuple)) else []
+        names += [name] if isinstance(name := part.get("_class_name"), str) else []  # of diffusers
     return names
 
 
@@ -110,7 +111,14 @@ def _shown(value: object) -> str:
 
 _FIXED_POSITIONS = (
     "whisper", "marian", "m2m_100", "nllb-moe", "speech_to_text", "fsmt", "pegasus", "pegasus_x", "informer", "xglm", "ctrl",
-    "seamless_m4t", "seamless_m4t_v2", "musicgen", "musicgen_melody", "speecht5", "trocr",
+    "seamless_m4t", "seamless_m4t_v2", "musicgen", "musicgen_melody", "speecht5", "trocr", "vit_mae", "videomae", "ijepa",
+    "pixio", "kimi_k25_vision", "audioflamingo3_encoder", "qwen2_audio_encoder", "qwen3_asr_encoder", "voxtral_encoder",
+    "moss_transcribe_diarize_audio", "qwen2_5_omni_audio_encoder", "fun_asr_nano_encoder", "canary", "cohere_asr",
+)  # fmt: skip
+
+
+_GROUPED_POSITIONS = (
+    "wav2vec2", "hubert", "unispeech", "unispeech-sat", "sew", "sew-d", "data2vec-audio", "wavlm", "wav2vec2-conformer",
 )  # fmt: skip
 
 
@@ -122,6 +130,14 @@ def ordered_axes(config: Mapping[str, object]) -> dict[Axis, Text]:
     found: dict[Axis, Text] = {}
     if flat.get("sinusoidal_pos_embds") is True or str(flat.get("model_type")) in _FIXED_POSITIONS:
         found[Axis.RESIDUAL] = Text("fixed sinusoidal positions give residual dimensions an order")
+    if str(flat.get("model_type")) in _GROUPED_POSITIONS:
+        found[Axis.RESIDUAL] = Text(
+            "a grouped convolution of positions ties residual dimensions together, group by group"
+        )
+    if flat.get("model_type") == "squeezebert":
+        found[Axis.RESIDUAL] = Text("grouped convolutions tie residual dimensions together, group by group")
+    if flat.get("model_type") == "reformer":
+        found[Axis.RESIDUAL] = Text("positions as a sum of two tables, each with a part of the residual dimensions")
     if flat.get("model_type") == "fnet":
         found[Axis.RESIDUAL] = Text("a Fourier transform over residual dimensions gives them an order")
     if (groups := _count(flat.get("n_group"))) is not None and groups > 1:
@@ -138,6 +154,15 @@ MAX_HEADS = 1024
 def kv_heads_of(config: Mapping[str, object]) -> int | None:
     """Return the number of key/value heads, if a config says it."""
     return 1 if config.get("multi_query") is True else first_count(config, _KV_HEADS, MAX_HEADS)
+
+
+_MIXER_HEADS = ("mamba_head_dim", "mamba_d_head", "mamba_headdim")
+
+
+def mixer_head_of(config: Mapping[str, object]) -> int | None:
+    """Return the channels of one head of Mamba 2, if a config says it."""
+    keys = (*_MIXER_HEADS, "head_dim") if config.get("model_type") == "mamba2" else _MIXER_HEADS
+    return first_count(config, keys, MAX_HEADS)
 
 
 def first_count(config: Mapping[str, object], keys: Sequence[str], most: int) -> int | None:

@@ -1,8 +1,10 @@
 """Apply an architecture file to the tensors of a checkpoint."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, KeysView, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import compress, repeat
 from typing import NamedTuple
@@ -14,6 +16,7 @@ from kinprint.arch.splits import MOST_EXPERTS, MOST_MATRICES, Intervals, is_tran
 from kinprint.arch.templates import ROLE_ORDER, Architecture, Exclusion, NameForm, NameForms, NameRule
 from kinprint.text import Text
 
+_NUMBERED = re.compile(r"\.\d+\.")  # of a pattern that names one of several modules of a layer
 LAYERS = 10_000  # no index is larger, see templates
 LAYER_STRIDE = LAYERS * len(Role)
 _RESIDUAL_NORM = (RoleInfo("norm", "layer", (Axis.RESIDUAL,)), RoleInfo("norm", "model", (Axis.RESIDUAL,)))
@@ -32,13 +35,19 @@ def width_of(tensors: Iterable[RoleTensor]) -> int | None:
     """Return the width of the residual stream that most norms, or else the embeddings, agree on."""
     norms: Counter[int] = Counter()  # of layers
     ends: Counter[int] = Counter()  # other norms, which narrow embeddings may have
+    wide: Counter[int] = Counter()
     embeddings: Counter[int] = Counter()
+    outputs: Counter[int] = Counter()  # of attention: norms may have no weights at all
     for tensor in [tensor for tensor in tensors if tensor.expert is None]:  # experts have neither, and are most
         if tensor.role is Role.EMBEDDING:
             embeddings[tensor.shape[1]] += 1
+        elif tensor.role is Role.EMBEDDING_PROJECTION:  # from narrow embeddings, if the model has no norms
+            wide[tensor.shape[0]] += 1
+        elif tensor.role is Role.ATTN_O:
+            outputs[tensor.shape[0]] += 1
         elif len(tensor.shape) == 1 and tensor.role.info == _RESIDUAL_NORM[tensor.layer is None]:
             (ends if tensor.layer is None else norms)[tensor.shape[0]] += 1
-    votes = norms or ends or embeddings
+    votes = norms or wide or ends or embeddings or outputs
     return min(votes, key=lambda width: (-votes[width], width)) if votes else None
 
 
@@ -88,6 +97,7 @@ class Draft:
         self._config = config
         self.encoder_layers = 0  # of a model that has a decoder too, whose layers are counted after them
         self._known: dict[str, tuple[NameRule | None, Exclusion | None]] = {}  # by key
+        self._numbered = [each for each in architecture.exclusions if _NUMBERED.search(each.pattern)]
         self._priorities: dict[int, int] = {}
         self._fused: list[tuple[int, str, NameRule, _FormFacts, int, tuple[int, ...]]] = []
         self._problems: dict[Text, list[str]] = {}
@@ -113,7 +123,8 @@ class Draft:
         for name in filter(aside.__contains__, shapes) if aside else ():
             entry, first = aside[name]
             if entry.exclusion is not None:
-                self.excluded.append(Excluded(name, entry.exclusion.reason, entry.exclusion.optional))
+                known = entry.exclusion
+                self.excluded.append(Excluded(name, known.reason, known.optional, known.residual))
             elif name in packed:
                 self.excluded.append(Excluded(name, Text("packed by a quantiser")))
             elif entry.in_block and first >= last:
@@ -140,12 +151,14 @@ class Draft:
         if form.key not in self._known:  # the experts of a layer share one
             self._known[form.key] = self.architecture.rule(form.key), self.architecture.exclusion(form.key)
         rule, exclusion = self._known[form.key]
+        if exclusion is None and self._numbered:
+            exclusion = next((each for each in self._numbered if fnmatchcase(form.literal, each.pattern)), None)
         rule = rule or self.architecture.rules.get(form.literal)
         if rule is None or rule.indices != form.indices:
             in_block = form.indices > 0 and form.key.partition(".#")[0] in self.architecture.block_heads
             return _FormFacts(None, exclusion, in_block, 0, None, 0)
         role = rule.roles[0]
-        expert = form.later[0] if rule.has_expert else None
+        expert = form.later[rule.indices - 2] if rule.has_expert else None
         axes = len(role.info.axes) + rule.stacked
         return _FormFacts(rule, exclusion, rule.has_layer, _slot(role, expert), expert, axes)
 
@@ -190,6 +203,8 @@ class Draft:
         rule, _, _, base, expert, axes = entry
         if rule is not None and len(shape) > axes and rule.roles[0].info.axes[-1] is Axis.KERNEL:
             shape = shape[0], math.prod(shape[1:])  # a convolution's taps and input channels are one axis
+        elif rule is not None and not rule.stacked and len(shape) > axes == 2 and set(shape[2:]) == {1}:
+            shape = shape[:axes]  # a convolution of one tap is a matrix
         if rule is None:
             self.reject(Text("no template of {name} matches", name=self.architecture.name), name)
         elif len(shape) != axes:
@@ -231,7 +246,7 @@ class Draft:
             self._claim(name, [RoleTensor(r, layer, entry.expert, name, logical, i, *rest) for r, logical, i in parts])
 
     def _unstack(self, name: str, rule: NameRule, layer: int, shape: tuple[int, ...], dims: Mapping[str, int]) -> None:
-        count, sides = shape[0], (shape[1], shape[2])
+        count, sides = shape[0], shape[1:]
         names = [f"{name}[{number}]" for number in range(min(count, MOST_EXPERTS))]  # as formats.tensors knows them
         self._matrices += count
         crowded = count > MOST_EXPERTS or self._matrices > MOST_MATRICES
@@ -239,13 +254,16 @@ class Draft:
             named = Text("one of its matrices has the name of a stored tensor")
             self.reject(Text("more experts than any model has") if crowded else named, name)
             return
-        transposed = is_transposed(rule, sides, dims.get("hidden"), self._swapped)
+        if len(sides) == 1:  # biases
+            transposed: bool | Text = False
+        else:
+            transposed = is_transposed(rule, (sides[0], sides[1]), dims.get("hidden"), self._swapped)
         plan = transposed if isinstance(transposed, Text) else plan_stack(rule, sides, int(transposed), dims)
         if isinstance(plan, Text):
             self.reject(Text("stack of experts left whole, {why}", why=plan), name)
             return
         assert isinstance(transposed, bool)
-        self._swapped = transposed != rule.transposed
+        self._swapped = self._swapped if len(sides) == 1 else transposed != rule.transposed
         rest = int(transposed), transposed, rule.offset
         every = ((*part, number) for part in plan for number in range(count))
         self._claim(name, [RoleTensor(r, layer, n, names[n], logical, rows, *rest) for r, rows, logical, n in every])

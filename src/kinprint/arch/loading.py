@@ -12,14 +12,24 @@ from importlib import resources
 from typing import Any
 
 from kinprint.arch.roles import BIASES, Role
-from kinprint.arch.templates import Architecture, Condition, DimRule, Exclusion, Formula, NameRule, Split, name_key
+from kinprint.arch.templates import (
+    LANGUAGE,
+    Architecture,
+    Condition,
+    DimRule,
+    Exclusion,
+    Formula,
+    NameRule,
+    Split,
+    name_key,
+)  # fmt: skip
 from kinprint.errors import FormatError
 from kinprint.text import Text
 
 _KEYS = {
     "summary": str, "extends": str, "model_types": list, "architectures": list, "prefixes": list, "block": str,
     "dims": dict, "norm_offset": (int, float), "suffixes": dict, "model": dict, "layer": dict, "encoder_block": str,
-    "encoder_layer": dict, "exclude": list,
+    "encoder_layer": dict, "exclude": list, "tower": str, "positions": str,
 }  # fmt: skip
 _MERGED = ("dims", "suffixes", "model", "layer", "encoder_layer")
 """An extending file adds to these, key by key; null removes a key."""
@@ -134,7 +144,9 @@ def compile_architecture(file: str, data: Mapping[str, Any]) -> Architecture:
         rules=rules,
         block_heads=frozenset(prefix + blocks["block"].removesuffix(".{layer}.") for prefix in prefixes),
         exclusions=tuple(_exclusion(file, entry) for entry in data.get("exclude", [])),
+        tower=data.get("tower", LANGUAGE),
         special=len(templates) + len(data.get("exclude", [])) + (1000 if offset else 0),
+        fixed_positions=data.get("positions") == "fixed",
     )
 
 
@@ -145,8 +157,10 @@ def _strings(file: str, key: str, values: object) -> tuple[str, ...]:
 
 
 def _exclusion(file: str, entry: object) -> Exclusion:
-    if not isinstance(entry, dict) or not entry.keys() <= {"pattern", "reason", "packs", "optional"}:
-        raise _fail(file, "key 'exclude'", f"objects of pattern, reason and perhaps packs or optional, got {entry!r}")
+    if not isinstance(entry, dict) or not entry.keys() <= {"pattern", "reason", "packs", "optional", "residual"}:
+        raise _fail(
+            file, "key 'exclude'", f"objects of pattern, reason and perhaps packs, optional or residual, got {entry!r}"
+        )
     pattern, reason, packs = entry.get("pattern"), entry.get("reason"), entry.get("packs")
     if not isinstance(pattern, str) or not isinstance(reason, str) or not (packs is None or isinstance(packs, str)):
         raise _fail(file, "key 'exclude'", f"strings for pattern, reason and packs, got {entry!r}")
@@ -157,7 +171,11 @@ def _exclusion(file: str, entry: object) -> Exclusion:
         raise _fail(file, f"exclude pattern {pattern!r}", "* at the start only, as 'packs' replaces the suffix")
     if not isinstance(optional := entry.get("optional", False), bool):
         raise _fail(file, f"exclude pattern {pattern!r}", f"true or false for optional, got {optional!r}")
-    return Exclusion(pattern, Text.of(reason, {}), packs, optional)
+    residual = entry.get("residual", [])
+    axes = residual if isinstance(residual, list) else [residual]
+    if not all(type(axis) is int for axis in axes):
+        raise _fail(file, f"exclude pattern {pattern!r}", f"numbers of axes for residual, got {residual!r}")
+    return Exclusion(pattern, Text.of(reason, {}), packs, optional, tuple(axes))
 
 
 def _dim_rules(file: str, name: str, rules: object, known: Mapping[str, object]) -> tuple[DimRule, ...]:

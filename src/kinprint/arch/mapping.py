@@ -8,17 +8,19 @@ raises on them.
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import takewhile
 from operator import attrgetter
 
+from kinprint.arch import nested_blocks
 from kinprint.arch.configs import Dims, flattened, selecting_names
 from kinprint.arch.draft import Draft, short, width_of
 from kinprint.arch.loading import load, load_all, read_packaged, selectors
-from kinprint.arch.naming import Naming, RoleTensor
+from kinprint.arch.naming import Excluded, Naming, RoleTensor, Tower
 from kinprint.arch.roles import BIASES, Axis, Role
-from kinprint.arch.templates import Architecture, NameForms, NameKey, NameRule, numbered_prefix
+from kinprint.arch.templates import LANGUAGE, Architecture, NameForms, NameKey, NameRule, numbered_prefix
+from kinprint.arch.towers import WORDS, find_towers
 from kinprint.text import Text
 
 _ENOUGH = 0.5  # fraction of names that an architecture file must cover to be believed
@@ -31,8 +33,40 @@ _words = cache(read_packaged)
 
 def name_tensors(config: Mapping[str, object], shapes: Mapping[str, tuple[int, ...]]) -> Naming:
     """Find the role of every tensor of a checkpoint: each stored name is among the tensors, the unmapped or the excluded."""
+    # Towers beside the main model are named each by itself; what the main model says of their tensors is that they are theirs.
+    towers, spare = find_towers(config, shapes)
+    if not towers:
+        return _name_one(config, shapes)
+    own = towers.pop(LANGUAGE, None)
+    left = {name: shape for name, shape in shapes.items() if name not in spare}
+    named = []
+    outside: list[Excluded] = [Excluded(name, why) for name, why in spare.items()]
+    for tower in towers.values():
+        inside = {name: shape for name, shape in left.items() if name.startswith(tower.prefix)}
+        left = {name: shape for name, shape in left.items() if name not in inside}
+        stripped = {name.removeprefix(tower.prefix): shape for name, shape in inside.items()}
+        named.append((tower, _name_one(tower.config, stripped).under(tower.prefix)))
+        why = Text("part of the {kind} tower, which is compared by itself", kind=WORDS[tower.kind])
+        outside += [Excluded(name, why) for name in inside]
+    main = _name_one(config, left) if own is None else _beside_encoder(own, left)
+    excluded = sorted((*main.excluded, *outside), key=lambda each: each.name)
+    return replace(main, excluded=tuple(excluded), towers=tuple(named))
+
+
+def _beside_encoder(own: Tower, shapes: Mapping[str, tuple[int, ...]]) -> Naming:
+    """Name the language model of a pair of encoder and decoder, which may have a projection of their own between them."""
+    inside = {name.removeprefix(own.prefix): shape for name, shape in shapes.items() if name.startswith(own.prefix)}
+    named = _name_one(own.config, inside).under(own.prefix)
+    between = Text("projection between encoder and decoder")
+    return replace(
+        named, excluded=named.excluded + tuple(Excluded(n, between) for n in shapes if not n.startswith(own.prefix))
+    )
+
+
+def _name_one(config: Mapping[str, object], shapes: Mapping[str, tuple[int, ...]]) -> Naming:
+    """Name the tensors of one model, towers aside."""
     flat = flattened(config)
-    forms = NameForms(shapes)
+    forms = _forms(shapes)
     architecture, reasons = _choose(config, forms.counts())
     draft = Draft(architecture, flat)
     by_pattern = architecture is generic()
@@ -62,7 +96,23 @@ def name_tensors(config: Mapping[str, object], shapes: Mapping[str, tuple[int, .
         unmapped=tuple(sorted(draft.unmapped)),
         excluded=tuple(sorted(draft.excluded, key=lambda each: each.name)),
         notes=tuple(notes),
+        kind=architecture.tower,
+        fixed_positions=architecture.fixed_positions,
     )
+
+
+def _forms(shapes: Mapping[str, tuple[int, ...]]) -> NameForms:
+    """Gather names by form; blocks in nested lists are counted first."""
+    new = nested_blocks.renamed(shapes)
+    if not new:
+        return NameForms(shapes)
+    plain = {new.get(name, name): name for name in shapes}
+    if len(plain) < len(shapes):  # a name that is there already: no model of that kind
+        return NameForms(shapes)
+    forms = NameForms({name: shapes[stored] for name, stored in plain.items()})
+    for form in forms.forms:
+        form.names = [plain[name] for name in form.names]
+    return forms
 
 
 def residual_width(naming: Naming, config: Mapping[str, object] | None = None) -> int | None:
@@ -188,4 +238,4 @@ def generic() -> Architecture:
     """Return the fallback, with the dims and exclusions that all architectures share."""
     llama = load("llama")
     names = "generic", "guessed by pattern", (), ()
-    return GenericArchitecture(*names, llama.dims, {}, frozenset(), llama.exclusions, special=0)
+    return GenericArchitecture(*names, llama.dims, {}, frozenset(), llama.exclusions, llama.tower, special=0)

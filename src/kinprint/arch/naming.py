@@ -1,6 +1,9 @@
 """Define the roles found for the tensors of a checkpoint."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kinprint.arch.roles import Role
@@ -36,6 +39,16 @@ class Excluded:
     name: str
     reason: Text
     optional: bool = False  # holds no weights, and a copy of the model may lack it: a buffer
+    residual: tuple[int, ...] = ()  # stored axes that run along the residual stream, as far as is known
+
+
+@dataclass(frozen=True, slots=True)
+class Tower:
+    """Where the tensors of a tower are, and the config that speaks of it."""
+
+    kind: str  # "language", "vision" or "audio"
+    prefix: str  # of the stored names
+    config: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +63,15 @@ class Naming:
     unmapped: tuple[str, ...]  # stored names that no template matched
     excluded: tuple[Excluded, ...]  # stored names left out on purpose, with the reason
     notes: tuple[Text, ...]  # guesses, contradictions between config and tensors, splits that were not possible
+    kind: str = "language"  # what the model works on: "language", "vision" or "audio"
+    towers: tuple[tuple[Tower, Naming], ...] = ()  # beside the main model, each named by itself
+    fixed_positions: bool = False  # added to the residual stream by every such model, whose config need not say so
+
+    def under(self, prefix: str) -> Naming:
+        """Return the same roles for tensors whose stored names have a prefix."""
+        return replace(
+            self,
+            tensors=tuple(tensor._replace(name=prefix + tensor.name) for tensor in self.tensors),
+            unmapped=tuple(prefix + name for name in self.unmapped),
+            excluded=tuple(replace(each, name=prefix + each.name) for each in self.excluded),
+        )

@@ -7,6 +7,7 @@ from kinprint.arch.templates import NameRule, Split
 from kinprint.text import Text
 
 Intervals = tuple[tuple[int, int], ...]
+REST = "rest"
 MOST_EXPERTS = 9_999  # more have no place in a name
 MOST_MATRICES = 1 << 18  # of a model; the largest have 70,000
 _MOST_GROUPS = 4096  # attention heads, in the finest split there is
@@ -20,8 +21,8 @@ def plan_split(split: Split, length: int, dims: Mapping[str, int]) -> tuple[Inte
         return Text("config gives no {names}", names=split.repeat)
     unknown = {size for _, size in split.parts if size not in dims}
     # With interleaved groups a missing size means that the config contradicts itself (a width that its number of heads
-    # does not divide), and solving for it would trust the wrong half.
-    if len(unknown) > (1 if split.repeat is None else 0):
+    # does not divide), and solving for it would trust the wrong half; but `rest` is what is left of a group by definition.
+    if len(unknown) > (1 if split.repeat is None or unknown == {REST} else 0):
         return Text("config gives no {names}", names=" and no ".join(sorted(unknown)))
     sizes = [dims.get(size) for _, size in split.parts]
     known = sum(size for size in sizes if size is not None)
@@ -58,14 +59,15 @@ def is_transposed(rule: NameRule, sides: tuple[int, int], width: int | None, swa
 
 
 def plan_stack(
-    rule: NameRule, sides: tuple[int, int], axis: int, dims: Mapping[str, int]
-) -> tuple[tuple[Role, Intervals | None, tuple[int, int]], ...] | Text:
-    """Return the roles in one matrix with their intervals along stored axis `axis` and logical shapes, or why there are none."""
+    rule: NameRule, sides: tuple[int, ...], axis: int, dims: Mapping[str, int]
+) -> tuple[tuple[Role, Intervals | None, tuple[int, ...]], ...] | Text:
+    """Return the roles in one matrix or vector, their intervals along stored axis `axis`, logical shapes, or why there are none."""
+    others = sides[:axis] + sides[axis + 1 :]
     if rule.split is None:
         assert rule.role is not None
-        return ((rule.role, None, (sides[axis], sides[1 - axis])),)
+        return ((rule.role, None, (sides[axis], *others)),)
     plan = plan_split(rule.split, sides[axis], dims)
     if isinstance(plan, Text):
         return plan
-    shapes = [(sum(stop - start for start, stop in rows), sides[1 - axis]) for rows in plan]
+    shapes = [(sum(stop - start for start, stop in rows), *others) for rows in plan]
     return tuple(zip(rule.roles, plan, shapes, strict=True))

@@ -19,6 +19,8 @@ from kinprint.text import Text
 # names match no template and end up unmapped, which is what a hostile name deserves.
 _INDEX = re.compile(r"\.(0|[1-9][0-9]{0,3})(?=\.)")
 _PLACEHOLDER = ".#"
+_EXPERTS = re.compile(r"\.experts\.[0-9]{1,4}\.")
+_EXPERT = ".experts.expert_"  # how Switch and NLLB write the number of an expert
 # What training scripts and libraries put before a model's names. A number in it (sentence-transformers: `0.auto_model.`,
 # `encoder.0.model.`) counts modules of a pipeline, not layers: no layer has a part that is called a model.
 _WRAPPER = re.compile(
@@ -27,6 +29,7 @@ _WRAPPER = re.compile(
 )
 _WRAPPED = 0.9  # share of names that must have it
 NameKey = tuple[str, str]  # with a placeholder for every index, and for the first alone
+LANGUAGE = "language"
 ROLE_ORDER = {role: order for order, role in enumerate(Role)}
 
 
@@ -59,6 +62,8 @@ class NameForm:
         self.key, indices = name_key(name)
         # later indices as they are: a template may name the second of three sublayers
         self.literal = _INDEX.sub(_PLACEHOLDER, name, 1) if len(indices) > 1 else self.key
+        if len(indices) > 2:  # a sublayer's and an expert's (Switch)
+            self.literal = _EXPERTS.sub(".experts.#.", self.literal)
         self.later = indices[1:]  # indices after the first
         self.indices = len(indices)
         self.names: list[str] = []
@@ -88,7 +93,7 @@ class NameForms:
                 tails = known.setdefault(before, {})
             form = tails.get(name[length:])
             if form is None:
-                form = tails[name[length:]] = NameForm(name.removeprefix(wrapper))
+                form = tails[name[length:]] = NameForm(name.removeprefix(wrapper).replace(_EXPERT, ".experts."))
                 self.forms.append(form)
             form.names.append(name)
             form.firsts.append(first)
@@ -141,6 +146,7 @@ class Exclusion:
     reason: Text
     packs: str | None  # of a quantiser's state: the suffix of the tensor beside it that then holds packed numbers
     optional: bool = False  # a buffer without weights, which a copy of the model may lack
+    residual: tuple[int, ...] = ()  # stored axes that run along the residual stream, as far as is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +180,9 @@ class Architecture:
     rules: Mapping[str, NameRule]
     block_heads: frozenset[str]  # what stands before the block index, with every prefix
     exclusions: tuple[Exclusion, ...]
+    tower: str  # what the model works on: language, vision, audio
     special: int  # how much the file says; of two files that fit equally well the plainer one is taken
+    fixed_positions: bool = False  # sinusoids, added to the residual stream: its dimensions have an order
 
     def rule(self, key: str) -> NameRule | None:
         """Look a key up."""

@@ -31,14 +31,14 @@ class Access:
         if source.kind == "hub":
             endpoint = endpoint_of(source)
             if endpoint == own.endpoint:
-                return replace(own, private_servers=self._private_servers_of_own_hub())
+                return replace(own, private_servers=self.private_servers_of_own_hub())
             own = replace(own, endpoint=endpoint)
         self._check_host(urlsplit(source.location).hostname or "")
         # No token: an address on the user's own hub that is no repository could be anything there. And a name that was looked up
         # now may stand for another server when it is connected to, or lead elsewhere.
         return replace(own, token=None, private_servers=None if self.allow_local else frozenset())
 
-    def _private_servers_of_own_hub(self) -> frozenset[str] | None:
+    def private_servers_of_own_hub(self) -> frozenset[str] | None:
         """Return the servers of this network that the user's hub may lead to: a hub in it may have its files there too."""
         own = origin_of(self.settings.endpoint)
         # offline, not even a name is looked up

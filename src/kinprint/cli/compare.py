@@ -79,6 +79,7 @@ def compare_command(
     outputs.refuse_table_of_many("two were given")
     if bundle_bytes and bundle is None:
         raise click.UsageError("--bundle-bytes needs --bundle FILE")
+    tell(outputs.room_for(bundle))
     report = _compare_pair(models[0], models[1], chosen, reading, bundle, enclose=bundle_bytes)
     written = ([f"wrote {bundle}"] if bundle else []) + outputs.write(report, printing.lang)
     made = show_report(report, printing, page="html" in outputs.forms, **showing)

@@ -23,7 +23,7 @@ def demo_command(out: Path, lang: str) -> int:
     from kinprint.comparison.pipeline import compare
     from kinprint.render.terminal.answer import print_lesson
 
-    models, pages = _models(), {name: out / f"{name}.html" for name in PAIRS}
+    models, pages = bundled_models(), {name: out / f"{name}.html" for name in PAIRS}
     for page in pages.values():
         check_target(page, (out,))
     with Reading(offline=True, no_cache=True, quiet=False).session() as (session, line):
@@ -34,7 +34,7 @@ def demo_command(out: Path, lang: str) -> int:
     return 0
 
 
-def _models() -> Path:
+def bundled_models() -> Path:
     """Return the folder of the models, from here if it is below: in the package, as wheels have it, or in the clone."""
     package = Path(kinprint.__file__).parent
     found = next(filter(Path.is_dir, (package / "demo_models", package.parents[1] / "demo" / "models")), None)

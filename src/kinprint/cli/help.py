@@ -25,25 +25,18 @@ MODEL = _Model()
 
 
 class _Helped(click.Command):
-    """A command of whose help ``help.json`` holds examples, and notes, by its name."""
+    """A command of whose help ``help.json`` holds examples, and notes, by its name, below a group by both ("bench lineage")."""
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if examples := self._told("examples"):
+        if examples := _told(ctx, "examples"):
             with formatter.section("Examples"):
                 formatter.write("".join(f"  {line}\n" for line in examples))
         super().format_help_text(ctx, formatter)
 
-    def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, lines in self._told("notes").items():
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, lines in _told(ctx, "notes").items():
             with formatter.section(title):
                 formatter.write_dl(list(lines.items()))
-
-    def _told(self, what: str) -> Any:
-        import json
-        from importlib.resources import files
-
-        told = json.loads((files("kinprint.cli") / "help.json").read_text(encoding="utf-8"))
-        return told.get(self.name, {}).get(what, {})
 
     def get_short_help_str(self, limit: int = 0) -> str:
         """Return the first sentence, which click would cut."""
@@ -60,6 +53,19 @@ class _Helped(click.Command):
                 formatter.write_dl(options)
         if isinstance(self, click.Group):
             self.format_commands(ctx, formatter)
+
+
+def _told(context: click.Context, what: str) -> Any:
+    import json
+    from importlib.resources import files
+
+    path: list[str] = []
+    at: click.Context | None = context
+    while at is not None and at.parent is not None:
+        path.insert(0, at.info_name or "")
+        at = at.parent
+    told = json.loads((files("kinprint.cli") / "help.json").read_text(encoding="utf-8"))
+    return told.get(" ".join(path) or "main", {}).get(what, {})
 
 
 class HelpedGroup(_Helped, click.Group):

@@ -19,7 +19,7 @@ EXIT_CODES = {
 """What a script sees of the verdict with --exit-code; the codes of failures are in `kinprint.errors`."""
 
 RELATED = {"related": 14}
-"""The same of two fingerprint files, of which there is no verdict."""
+"""The same of two fingerprint files, and of a search, of which there is no verdict."""
 
 DECLARED_CODES = {"undeclared": 15, "declared_not_shown": 16, "not_judged": 18}
 """What a script sees of cards that do not say what the weights say, or that are not there, if it asks with --fail-on."""
@@ -27,7 +27,7 @@ DECLARED_CODES = {"undeclared": 15, "declared_not_shown": 16, "not_judged": 18}
 NO_EVIDENCE_CODE = 17
 """For --fail-on no-evidence: a check that a model does derive from its declared base wants a code of its own, 0 being taken."""
 
-NAMES = [name.replace("_", "-") for name in (*EXIT_CODES, *DECLARED_CODES)]
+NAMES = [name.replace("_", "-") for name in (*EXIT_CODES, *RELATED, *DECLARED_CODES)]
 
 
 def read_fail_on(_context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ class Judging:
         """Return the exit code of findings, and say on stderr what failed; `made`: something could be compared."""
         findings = list(found)
         if self.fail_on:
-            codes = EXIT_CODES | DECLARED_CODES | {"no_evidence": NO_EVIDENCE_CODE}
+            codes = EXIT_CODES | RELATED | DECLARED_CODES | {"no_evidence": NO_EVIDENCE_CODE}
             # a copy is a derivation too: who asks for the one must not miss the other
             asked = [each for name in self.fail_on for each in ((name, "identical") if name == "derived" else (name,))]
             hit = next((name for name in asked if name in findings), None)

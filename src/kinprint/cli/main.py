@@ -10,8 +10,25 @@ from io import TextIOWrapper
 
 import click
 
+from kinprint._util.cores import allow_forks
 from kinprint._version import __version__
-from kinprint.cli import cache, calibrate, compare, demo, fingerprint, inspect, report, study, tree, verify
+from kinprint.cli import (
+    cache,
+    calibrate,
+    catalog,
+    catalog_tree,
+    compare,
+    demo,
+    fingerprint,
+    inspect,
+    report,
+    scan,
+    search,
+    serve,
+    study,
+    tree,
+    verify,
+)
 from kinprint.cli.help import HelpedGroup
 from kinprint.cli.output import silence_stdout
 from kinprint.errors import KinprintError, StorageError
@@ -43,15 +60,18 @@ def main() -> None:
 for command in (
     *(compare.compare_command, inspect.inspect_command, report.report_command, report.schema_command),
     *(verify.verify_command, fingerprint.fingerprint_command, study.study_command, tree.tree_command),
-    *(calibrate.calibrate_command, cache.cache_command, demo.demo_command),
+    *(calibrate.calibrate_command, cache.cache_command, demo.demo_command, catalog.catalog_command),
+    *(scan.scan_command, search.search_command, serve.serve_command),
 ):
     main.add_command(command)
+catalog.catalog_command.add_command(catalog_tree.tree_command)
 
 
 def run() -> None:
     """Run the command line; every expected failure ends in a message on stderr and its documented exit code."""
     # Tests run in threads of our own; more threads inside each matrix product only get in each other's way.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    allow_forks()
     if not sys.warnoptions:  # what numpy warns of ends in a figure's status, not between the lines of a table
         warnings.simplefilter("ignore", RuntimeWarning)
     if None in (sys.stdin, sys.stdout, sys.stderr):

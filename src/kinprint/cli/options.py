@@ -19,6 +19,7 @@ from kinprint.results.options import EACH, NUMBER, SWITCH, CommandOption, Option
 from kinprint.text import LANGUAGES
 
 if TYPE_CHECKING:
+    from kinprint.catalog.store import Catalog
     from kinprint.cli.progress import ProgressLine
     from kinprint.sources.session import Session
     from kinprint.sources.settings import Settings
@@ -203,3 +204,29 @@ showing_options = packing(
     ),
 )
 """Adds the options that say how much of a comparison is printed, handed over as `showing`."""
+
+
+@dataclass(frozen=True)
+class ChosenCatalog:
+    """Which catalog a command works on."""
+
+    catalog: str | None
+
+    def open(self, *, read_only: bool = False) -> Catalog:
+        """Open the catalog; one that does not exist is made, unless it is to be read."""
+        from kinprint.catalog.store import open_catalog
+
+        return open_catalog(self.catalog, read_only=read_only)
+
+
+catalog_option = packing(
+    "known",
+    into(ChosenCatalog),
+    "Which catalog",
+    click.option(
+        "--catalog",
+        metavar="FILE|URL",
+        help="A file, or postgresql://… for a shared one; default: KINPRINT_CATALOG, or catalog.db in your data folder.",
+    ),
+)
+"""Adds the option of every command that touches a catalog, handed over as `known`."""

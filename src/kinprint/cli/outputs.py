@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kinprint.cli.options import packing
+from kinprint.cli.options import F, packing
 from kinprint.errors import StorageError
 from kinprint.refs import is_weights
 from kinprint.render.forms import ALL_PAIRS_TABLE, FORMS, PAIR_TABLES, REPORT_FORMS, make
 
 if TYPE_CHECKING:
     from kinprint.results.report import Report
+    from kinprint.results.search import SearchReport
     from kinprint.results.tree import PairsReport
 
 WRITTEN = "What is written"  # title of options in help
@@ -65,7 +66,13 @@ class Outputs:
                 f"  next: choose {', '.join(PAIR_TABLES[:-1])} or {PAIR_TABLES[-1]}"
             )
 
-    def write(self, report: Report | PairsReport, lang: str) -> list[str]:
+    def room_for(self, file: Path | None) -> list[str]:
+        """Make the folder of --out now if `file`, which is written before the report, lies in it; return what was made."""
+        if file is None or self.out is None or file.parent.exists():
+            return []
+        return _made(self.out)
+
+    def write(self, report: Report | PairsReport | SearchReport, lang: str) -> list[str]:
         """Write all that was asked for of a report, and return where; each form's module is loaded only then."""
         said = [] if self.out is None else _write(self.out / "report.json", report.to_json(), made=True)
         for name, target in self.forms.items():
@@ -84,11 +91,27 @@ def _outputs(given: dict[str, Any]) -> Outputs:
     return outputs
 
 
+_OUT = "Write report.json into this folder."
+
+
+def outputs_of(kind: str) -> Callable[[F], F]:
+    """Add the options for every form that a kind of result has, handed over as `outputs`; of tables there is one."""
+    forms = [form for form in FORMS.values() if kind in form.makers and form.suffixes and form.name != "json"]
+
+    def pack(given: dict[str, Any]) -> Outputs:
+        named = {form.name: given.pop(form.name) for form in forms}
+        return Outputs(given.pop("out"), {name: path for name, path in named.items() if path is not None})
+
+    about = {form.name: form.about.replace(" (see --table)", "") for form in forms}
+    options = [click.option(form.option, type=FILE, help=about[form.name]) for form in forms]
+    return packing("outputs", pack, WRITTEN, click.option("--out", type=FOLDER, help=_OUT), *options)
+
+
 report_outputs = packing(
     "outputs",
     _outputs,
     WRITTEN,
-    click.option("--out", type=FOLDER, help="Write report.json into this folder."),
+    click.option("--out", type=FOLDER, help=_OUT),
     *(click.option(form.option, type=FILE, help=form.about) for form in REPORT_FORMS),
     click.option(
         "--table",
@@ -147,13 +170,19 @@ def save(target: Path, data: bytes, *, made: bool = False) -> None:
 
 
 def _write(target: Path, data: bytes, *, made: bool = False) -> list[str]:
-    from kinprint._util.files import make_folder, write_whole
+    from kinprint._util.files import write_whole
     from kinprint._util.plain import printable
 
-    new = made and make_folder(target.parent)
+    folder = _made(target.parent) if made else []
     write_whole(target, data)
-    folder = [f"made the folder {printable(str(target.parent), 4000)}"] if new else []
     return [*folder, f"wrote {printable(str(target), 4000)}"]
+
+
+def _made(folder: Path) -> list[str]:
+    from kinprint._util.files import make_folder
+    from kinprint._util.plain import printable
+
+    return [f"made the folder {printable(str(folder), 4000)}"] if make_folder(folder) else []
 
 
 def tell(written: Iterable[str]) -> None:

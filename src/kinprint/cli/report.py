@@ -21,13 +21,14 @@ from kinprint.errors import KinprintError, SchemaError
 def report_command(file: Path, outputs: Outputs, showing: dict[str, bool], printing: Printing) -> int:
     """Show a report that compare wrote (report.json, or an evidence bundle), or write it in another form.
 
-    A tree or an inspection that was saved as JSON is shown too.
+    A tree, an inspection or a search that was saved as JSON is shown too.
 
     Nothing is read but the file, and nothing is computed anew.
     """
     from kinprint.cli.compare import refuse_table_of_pair, show_report
     from kinprint.results.loading import load
     from kinprint.results.report import Report
+    from kinprint.results.search import SearchReport
     from kinprint.results.tree import PairsReport
 
     report = load(file)
@@ -37,10 +38,12 @@ def report_command(file: Path, outputs: Outputs, showing: dict[str, bool], print
         refuse_table_of_pair(outputs, file.parent, f"{file} is on all pairs of several models")
     elif isinstance(report, Report):
         outputs.refuse_table_of_many(f"{file} is on two models")
-    elif outputs.forms or outputs.out is not None:
+    elif not isinstance(report, SearchReport) and (outputs.forms or outputs.out is not None):
         raise click.UsageError(f"{file} is no report of a comparison, so it has no such form")
     with _of_a_stranger(file):
-        written = outputs.write(report, printing.lang) if isinstance(report, PairsReport | Report) else []
+        written = (
+            outputs.write(report, printing.lang) if isinstance(report, PairsReport | Report | SearchReport) else []
+        )
         if isinstance(report, Report):
             show_report(report, printing, page="html" in outputs.forms, **showing)
         else:
@@ -64,9 +67,9 @@ def _of_a_stranger(file: Path) -> Iterator[None]:
 
 
 @command("schema")
-@click.argument("name", type=click.Choice(["report", "pairs", "tree", "inspection"]), default="report")
+@click.argument("name", type=click.Choice(["report", "pairs", "tree", "inspection", "search"]), default="report")
 def schema_command(name: str) -> int:
-    """Print the JSON Schema of what compare writes (report; of several models: pairs), or tree, or inspect."""
+    """Print the JSON Schema of what compare writes (report; of several models: pairs), or tree, inspect or search."""
     from kinprint.results.schema import schemas
 
     write_json(schemas()[name].rstrip())

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,26 +14,20 @@ import numpy as np
 
 from kinprint._util.progress import Progress, quiet
 from kinprint._version import __version__
-from kinprint.arch import Role, ordered_axes
+from kinprint.arch import Role
 from kinprint.arch.roles import role_named
 from kinprint.comparison.config_differences import compare_configs
 from kinprint.comparison.declarations import judge_declarations, read_declaration
-from kinprint.comparison.measuring import Job, in_chunks, measure, not_compared
-from kinprint.comparison.selection import Pair, fit_budget, pair_up, parse_layers
-from kinprint.comparison.summary import Layer, summarise
+from kinprint.comparison.selection import Pair
+from kinprint.comparison.tensors import compare_tensors
+from kinprint.comparison.towers import compare_towers, pair_towers
 from kinprint.evidence.attempts import attempt
 from kinprint.evidence.empirical_null import load_null
-from kinprint.evidence.examine import Case, examine
 from kinprint.evidence.layer_grids import layer_grids
-from kinprint.evidence.probe import Probe
-from kinprint.evidence.reading import Scope, new_probe
 from kinprint.evidence.rotary import in_one_order
-from kinprint.formats.adapters.opening import shared_base
-from kinprint.metrics import METRICS, Metric
+from kinprint.metrics import METRICS
 from kinprint.model.model import Model, open_models
-from kinprint.model.reader import ModelPlan, read_together
 from kinprint.model.tokenizers import TokenPairs, compare_tokenizers
-from kinprint.model.weights import StoredWeights
 from kinprint.refs import path_text
 from kinprint.results.measurements import NOT_COMPARABLE, OK, RoleSummary, Skipped, TensorComparison
 from kinprint.results.models import TokenizerDifference
@@ -49,11 +41,10 @@ from kinprint.text import Text, joined, labelled, within
 
 if TYPE_CHECKING:
     from kinprint.fingerprints.base import Method
+    from kinprint.formats.checkpoint import Checkpoint
 
 TOKENIZER_SHARE = 1 / 3  # of the budget left after the headers
 GRIDS = Text("layer grids")
-WORTH_A_THREAD = 1 << 19  # elements of a slice: below, threads wait for the interpreter, and one is faster than two
-MEASURED_SHARE = 0.7  # of the budget then left: the rest is for tests, controls and escalation
 
 
 def compare(
@@ -96,30 +87,26 @@ def compare(
     with running(options, settings, session, ledger=Ledger()) as run:
         before = run.bytes_delivered
         tell("opening", 0, 1)
-        first, second = in_one_order(*open_models([path_text(a), path_text(b)], run))
+        first, second = open_models([path_text(a), path_text(b)], run)
+        (first, second), others, told = pair_towers(first, second)
+        first, second = in_one_order(first, second)
         models, checkpoints = (first, second), (first.checkpoint, second.checkpoint)
         config = compare_configs(first.checkpoint.config, second.checkpoint.config)
         tokenizer, tokens = compare_tokenizers(*models, share=TOKENIZER_SHARE)
         declarations = read_declaration(first), read_declaration(second)
-        pairs, skipped = pair_up(*models, options)
-        left = run.remaining_bytes
-        affordable = None if left is None else int(left * MEASURED_SHARE)
-        pairs, unaffordable = fit_budget(pairs, *models, rows=options.rows, budget_bytes=affordable)
-        batches = list(_plan_batches(pairs, *models))
-        probes = new_probe(first), new_probe(second)
-        comparisons, summary = _measure_all(run, batches, *models, probes, metrics, options.seed, tell)
-        blocked = [pair for pair in pairs if pair.reason is not None]
-        for pair in blocked:
-            dtypes = (one.tensors[part.name].dtype for one, part in zip(checkpoints, (pair.a, pair.b), strict=True))
-            comparisons.append(not_compared(pair, *dtypes))
-        status, reason = _status(comparisons, [*skipped, *unaffordable])
-        shared, scope = _tokens(tokenizer, tokens, *models), _scope(options, *models)
-        verdict, evidence = examine(Case(models, probes, run, shared, options, scope, null), tell)
+        shared = _tokens(tokenizer, tokens, *models)
+        compared = compare_tensors(models, run, options, metrics, null, shared, tell)
+        status, reason = _status(compared.comparisons, compared.skipped)
+        towers = compare_towers(others, run, options, metrics, null, tell)
         found = []
         if methods:
+            from kinprint.model.weights import StoredWeights
+
             found = run_methods(StoredWeights(first), StoredWeights(second), methods, seed=options.seed, tell=tell)
-        grids, undrawn = attempt(lambda: layer_grids(*probes), lambda why: ((), labelled(GRIDS, why)))
-        order = {role: position for position, role in enumerate(dict.fromkeys(pair.role.value for pair in pairs))}
+        grids, undrawn = attempt(lambda: layer_grids(*compared.probes), lambda why: ((), labelled(GRIDS, why)))
+        order = {
+            role: position for position, role in enumerate(dict.fromkeys(pair.role.value for pair in compared.pairs))
+        }
         return Report(
             schema=Report.SCHEMA,
             schema_version=SCHEMA_VERSION,
@@ -129,73 +116,30 @@ def compare(
             b=second.summary(),
             settings=options.public(),
             bytes_read=run.bytes_delivered - before,
-            bytes_planned=sum(plan.nbytes for batch in batches for plan in batch.plans),
+            bytes_planned=compared.bytes_planned,
             config=config,
             tokenizer=tokenizer,
-            summary=tuple(sorted(_with_blocked(summary, blocked), key=lambda line: order[line.role])),
-            comparisons=tuple(comparisons),
-            skipped=(*skipped, *unaffordable),
-            notes=tuple(note for note in (shared_base(*checkpoints), undrawn) if note),
-            verdict=verdict,
-            evidence=evidence,
+            summary=tuple(sorted(_with_blocked(compared.summary, compared.blocked), key=lambda line: order[line.role])),
+            comparisons=compared.comparisons,
+            skipped=compared.skipped,
+            notes=tuple(note for note in (_shared_base(*checkpoints), undrawn, *told) if note),
+            verdict=compared.verdict,
+            evidence=compared.evidence,
             run=_run(run, started, time.monotonic() - clock),
             methods=tuple(found),
             grids=grids,
-            declared=judge_declarations(models, *declarations, verdict),
+            declared=judge_declarations(models, *declarations, compared.verdict),
             reads=run.ledger.summary() if run.ledger else (),
+            towers=tuple(towers),
         )
 
 
-def _measure_all(
-    session: Session,
-    batches: Sequence[_Batch],
-    a: Model,
-    b: Model,
-    probes: tuple[Probe, Probe],
-    metrics: Sequence[Metric],
-    seed: int,
-    tell: Progress,
-) -> tuple[list[TensorComparison], list[RoleSummary]]:
-    """Read and measure batch by batch, on all cores; the slices are kept in the probes, for the evidence engine."""
-    comparisons: list[TensorComparison] = []
-    summary: list[RoleSummary] = []
-    total = sum(len(batch.pairs) for batch in batches)
-    ordered = ordered_axes(a.checkpoint.config) | ordered_axes(b.checkpoint.config)
+def _shared_base(a: Checkpoint, b: Checkpoint) -> Text | None:
+    if a.base is None and b.base is None:
+        return None
+    from kinprint.formats.adapters.opening import shared_base
 
-    def together(jobs: Sequence[Job]) -> list[TensorComparison]:
-        def none(why: Text) -> list[TensorComparison]:
-            return [not_compared(replace(job[0], reason=why), *(x.dtype for x in job[1:])) for job in jobs]
-
-        return attempt(lambda: measure(jobs, metrics, seed=seed, ordered=ordered), none)
-
-    with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
-        for batch, (values_a, values_b) in zip(
-            batches, session.ahead(lambda batch: read_together(batch.plans), batches), strict=True
-        ):
-            jobs = list(zip(batch.pairs, values_a, values_b, strict=True))
-            chunks = in_chunks(jobs)
-            found: dict[int, TensorComparison] = {}
-            spread = workers.map if jobs[0][1].stored.size >= WORTH_A_THREAD else map
-            made = spread(together, ([jobs[k] for k in chunk] for chunk in chunks))
-            for chunk, measured in zip(chunks, made, strict=True):
-                found.update(zip(chunk, measured, strict=True))
-                tell("measuring", len(comparisons) + len(found), total)
-            layers: dict[Role, list[Layer]] = {}
-            for k, (pair, left, right) in enumerate(jobs):
-                comparisons.append(found[k])
-                layers.setdefault(pair.role, []).append((found[k], left, right))
-                for probe, sample in zip(probes, (left, right), strict=True):
-                    probe.samples[pair.want.key] = sample
-            summary += [summarise(role, items, seed=seed) for role, items in layers.items()]
-            del jobs, layers, values_a, values_b, left, right  # before the next batch comes
-    return comparisons, summary
-
-
-def _scope(options: Options, a: Model, b: Model) -> Scope:
-    """Return what may be read; a layer number means that layer in both models."""
-    layers = parse_layers(options.layers, max(a.naming.layers, b.naming.layers)) if options.layers else None
-    roles = frozenset(Role(name) for name in options.roles) if options.roles else None
-    return Scope(None if layers is None else frozenset(layers), roles)
+    return shared_base(a, b)
 
 
 def _tokens(found: TokenizerDifference, tokens: TokenPairs | None, a: Model, b: Model) -> TokenPairs | None:
@@ -221,27 +165,6 @@ def _run(session: Session, started: datetime, elapsed_s: float) -> Run:
         local_bytes=traffic.local_bytes,
         problem=session.cache.problem if session.cache else None,
     )
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """Pairs read together: all vectors, or one role's matrices. Bounds what is in memory at a time."""
-
-    pairs: tuple[Pair, ...]
-    plans: tuple[ModelPlan, ModelPlan]
-
-
-def _plan_batches(pairs: Sequence[Pair], a: Model, b: Model) -> Iterator[_Batch]:
-    usable = [pair for pair in pairs if pair.reason is None]
-    groups: dict[str, list[Pair]] = {}
-    for pair in usable:
-        # Roles that share a tensor which has to be read whole go together, so that it is read once.
-        shares = any(part.transposed and part.rows is not None for part in (pair.a, pair.b))
-        key = "transposed" if shares else pair.role.value
-        groups.setdefault(key if pair.is_matrix else "", []).append(pair)
-    for group in groups.values():
-        wants = [pair.want for pair in group]
-        yield _Batch(tuple(group), (a.plan(wants), b.plan(wants)))
 
 
 def _with_blocked(done: Sequence[RoleSummary], blocked: Sequence[Pair]) -> list[RoleSummary]:

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from kinprint.edits.pair import PairEdit
 from kinprint.edits.quantisation_grids import ROUNDED, GridFit
-from kinprint.edits.rounding import is_float, stored_bits
+from kinprint.edits.rounding import ZERO_LEVEL, is_float, stored_bits
 from kinprint.text import Text
 
 Name: TypeAlias = Literal[
@@ -16,9 +16,6 @@ Name: TypeAlias = Literal[
 """The most special first."""
 
 PRUNED = 0.05  # share of new zeros from which a child is called pruned; a few zeros come of themselves
-ZERO_LEVEL = 0.3
-"""Share of new zeros from which a grid of four bits or more, of which zero is one level, does not account for them."""
-
 KEPT = 0.95  # share of survivors that must be untouched, unless the zeros follow a pattern: quantising makes zeros too
 MERGED_SLOPE = (0.1, 0.85)
 MERGED_RESIDUAL = 0.2

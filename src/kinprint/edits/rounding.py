@@ -13,6 +13,9 @@ SAMPLE = 1 << 16  # elements looked at where a sample tells as much as the whole
 _BITS = re.compile(r"(?<!\d)[1-8](?!\d)")
 _EXPONENT = np.int64(0x7FF0000000000000)
 
+ZERO_LEVEL = 0.3
+"""Share of new zeros from which a grid of four bits or more, of which zero is one level, does not account for them."""
+
 
 def is_float(dtype: str) -> bool:
     """Return whether the stored dtype is a floating format whose steps are known."""

@@ -6,8 +6,8 @@ The alignment looks at embeddings, or norms, alone. The tests that follow count 
 null the order of neurons is independent of everything the alignment saw, so their p-values stay exact.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,13 @@ from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.align.residual_basis import MAX_WIDTH, ColumnMatch, embedding_rotation, match_columns
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.assess import Assessment, SearchResult
+from kinprint.evidence.assess import Assessment
 from kinprint.evidence.common_start import Origin, Pairs, origin_of, origin_of_parts
 from kinprint.evidence.dimension_test import norm_profiles, without_outstanding
 from kinprint.evidence.exact_tests import row_test
 from kinprint.evidence.layer_map import LAYER_ALPHA
 from kinprint.evidence.probe import SamplePair, has_neuron_rows, is_residual_norm, norm_pairs, sample_pairs
+from kinprint.evidence.searched import BasisEvidence
 from kinprint.model.model import Model
 from kinprint.model.reader import Sample, Want, read_together
 from kinprint.refs import join_runs
@@ -38,15 +39,6 @@ ALIGNED = Text(
 BY_NORMS = Text("residual dimensions are paired by their scales in all norms; the order of neurons was not looked at")
 MOST_IN_PLACE = 0.5  # share of dimensions that norms pair with their own place, beyond which they propose no order
 SAME_COLUMN = 0.3  # cosine of the columns of one dimension in rows that match: independent ones of 64 rows stay below
-
-
-@dataclass(frozen=True)
-class BasisEvidence(SearchResult):
-    """Tests after the alignment, and the map of residual dimensions that they rest on."""
-
-    match: ColumnMatch | None = None
-    norms: Pairs = ()  # of layers at the same place, in A's order
-    slices: Mapping[str, Pairs] = field(default_factory=dict)  # rows of all layers by role, in A's order and signs
 
 
 def align_basis(

@@ -6,16 +6,20 @@ line in `FAMILIES`; its name goes into `kinprint.evidence.words` and the labels 
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 
+from kinprint._util.cores import aside, may_fork
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.attempts import attempt
+from kinprint.evidence.attempts import attempt, note, noting
 from kinprint.evidence.dimension_test import dimension_test
 from kinprint.evidence.exact_tests import head_test, matrix_test, norm_test, row_test, token_test
 from kinprint.evidence.exchangeability import ProbePair
-from kinprint.evidence.probe import LayerMap, Probe, SamplePair, has_neuron_rows, is_residual_norm
+from kinprint.evidence.probe import WIDE_LAYER, LayerMap, Probe, SamplePair, has_neuron_rows, is_residual_norm
 from kinprint.evidence.sign_tests import sign_axis, sign_test
 from kinprint.results.findings import OFF, SIGN_FLIPS, EvidenceTest
+from kinprint.results.plain_json import between_forks
 from kinprint.text import Text, verbatim
 
 Family = Callable[[ProbePair, Role], EvidenceTest | None]
@@ -39,6 +43,8 @@ def _rows(pair: ProbePair, role: Role) -> EvidenceTest | None:
         return row_test(role, group)
     if group and role is Role.ATTN_V and b.kv_heads and pair.a.kv_heads == b.kv_heads:
         return row_test(role, group, b.head_size(group[0].b))  # values carry no rotary position
+    if group and role is Role.MIXER_VALUE and b.mixer_head and pair.a.mixer_head == b.mixer_head:
+        return row_test(role, group, b.mixer_head)
     return None
 
 
@@ -83,11 +89,42 @@ FAMILIES: tuple[Mapping[str, Family], ...] = (
 """Names of tests and their families, in the order of reports: those of one line alternate, role by role."""
 
 
+BESIDE = frozenset({"fixed_points", "head_fixed_points", "token_rows", "dimension_fixed_points", SIGN_FLIPS})
+"""Tests that of wide models run beside the others: half of the work, and none of it is asked for again by the summary."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Tests by their number, and why some could not run, as they come from a fork."""
+
+    numbers: tuple[int, ...]
+    tests: tuple[EvidenceTest, ...]
+    broken: tuple[Text, ...]
+
+
 def run_battery(a: Probe, b: Probe, layer_map: LayerMap, *, seed: int = 0) -> list[EvidenceTest]:
     """Run every test that the two probes allow. What an assumption forbids is in the list too, switched off."""
     pair = ProbePair(a, b, layer_map, seed)
-    every = ((name, family, role) for line in FAMILIES for role in Role for name, family in line.items())
-    return [test for name, family, role in every if (test := _guarded(name, family, pair, role)) is not None]
+    read = {key[0] for probe in (a, b) for slices in (probe.samples, probe.heads, probe.tokens) for key in slices}
+    roles = [role for role in Role if role in read]
+    every = [(name, family, role) for line in FAMILIES for role in roles for name, family in line.items()]
+
+    def run(*, beside: bool) -> _Found:
+        found: dict[int, EvidenceTest] = {}
+        with noting() as broken:
+            for number, (name, family, role) in enumerate(every):
+                if (name in BESIDE) is beside and (test := _guarded(name, family, pair, role)) is not None:
+                    found[number] = test
+        return _Found(tuple(found), tuple(found.values()), tuple(broken))
+
+    wide = may_fork() and all(probe.layer_elements() > WIDE_LAYER for probe in (a, b))
+    others = partial(run, beside=True)
+    begun = aside(others, *between_forks(_Found)) if wide else others
+    parts = run(beside=False), begun()
+    for part in parts:
+        note(part.broken)
+    tests = {number: test for part in parts for number, test in zip(part.numbers, part.tests, strict=True)}
+    return [tests[number] for number in sorted(tests)]
 
 
 def _guarded(name: str, family: Family, pair: ProbePair, role: Role) -> EvidenceTest | None:

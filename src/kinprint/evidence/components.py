@@ -36,6 +36,7 @@ PLACES_ALONE = Text("signs do not agree, so whatever agrees is places, not weigh
 OUT_OF_PLACE = Text("not in place, and not compared in the order or basis that was found")
 SAME_FUNCTION = Text("what was not matched computes the same, since the models do")
 BY_PRODUCTS = Text("compared by products over heads, in whatever order or basis these are")
+ONLY_BY_PRODUCTS = Text("compared by products over heads; no test in place was possible")
 HEADS_MAY_DIFFER = Text("not in place: heads may be reordered or rotated")
 RESIDUAL_MOVED = frozenset({*_WHOLE, "attention", "experts"})
 """Parts of which a comparison in place says nothing once residual dimensions are known to be reordered or rotated."""
@@ -110,8 +111,9 @@ def _where_tested(item: ComponentFinding, moved: frozenset[str], *, mlp_shared: 
     """Call a part that does not agree in place untested, where it is known not to stand in place, or may well not."""
     if item.shared or not item.tested:
         return item
-    reordered = item.component == "attention" and mlp_shared and item.note is not BY_PRODUCTS
-    if not reordered and (item.component not in moved or item.note is BY_PRODUCTS):
+    by_products = item.note in (BY_PRODUCTS, ONLY_BY_PRODUCTS)
+    reordered = item.component == "attention" and mlp_shared and not by_products
+    if not reordered and (item.component not in moved or by_products):
         return item
     return ComponentFinding(item.component, NOT_TESTED, 0, 0, None, HEADS_MAY_DIFFER if reordered else OUT_OF_PLACE)
 
@@ -122,7 +124,8 @@ def _by_products(heads: Mapping[int, float], in_place: ComponentFinding) -> Comp
     hits = sum(p <= LAYER_ALPHA for p in ps)
     if in_place.shared >= hits > 0 or (in_place.shared and not hits):
         return in_place
-    return ComponentFinding("attention", _state(hits, len(ps)), len(ps), hits, min(ps), BY_PRODUCTS)
+    note = BY_PRODUCTS if in_place.tested else ONLY_BY_PRODUCTS  # "not in place" needs a test in place
+    return ComponentFinding("attention", _state(hits, len(ps)), len(ps), hits, min(ps), note)
 
 
 def would_show_copy(name: str, tests: Sequence[EvidenceTest], able: Collection[tuple[str, str]]) -> bool:

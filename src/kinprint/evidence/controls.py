@@ -1,15 +1,15 @@
 """Run comparisons whose answer is known, by the same code, beside every verdict."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
+from kinprint._util.cores import aside, in_a_thread, may_fork
 from kinprint.errors import KinprintError
 from kinprint.evidence.assess import Assessment, assess
 from kinprint.evidence.attempts import attempt, note, noting
 from kinprint.evidence.power import KEPT, planted_probe
-from kinprint.evidence.probe import Probe
+from kinprint.evidence.probe import WIDE_LAYER, Probe
 from kinprint.evidence.reading import read_probe
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.evidence.words import word
@@ -18,6 +18,7 @@ from kinprint.model.reader import Want
 from kinprint.refs import public
 from kinprint.results.findings import IDENTICAL, NO_EVIDENCE, ControlFinding, PowerFinding
 from kinprint.results.options import Options
+from kinprint.results.plain_json import between_forks
 from kinprint.sources.session import Session
 from kinprint.text import Text
 
@@ -28,8 +29,8 @@ Controls = tuple[list[ControlFinding], frozenset[tuple[str, str]]]
 """Controls, and tests, by name and scope, that see a copy."""
 
 CONTROL_LAYERS = 8
-WIDE_LAYER, WIDE_LAYERS, WIDE_ROWS = 1 << 18, 3, 16
-"""Elements read of one layer from which three layers and half of the rows show that the tests work: 16! = 10¹³ orders of rows."""
+WIDE_LAYERS, WIDE_ROWS = 3, 16
+"""Of wide models three layers and half of the rows show that the tests work: 16! = 10¹³ orders of rows."""
 
 
 def own_controls(a: Probe, *, seed: int) -> Controls:
@@ -63,23 +64,33 @@ def both_controls(a: Probe, b: Probe, *, seed: int) -> Controls:
     return worse, able & seen
 
 
+@dataclass(frozen=True)
+class _Run:
+    """Controls as they come from a fork, with why tests could not run."""
+
+    findings: tuple[ControlFinding, ...]
+    able: tuple[tuple[str, str], ...]
+    broken: tuple[Text, ...]
+
+
 def both_controls_aside(a: Probe, b: Probe, *, seed: int) -> Callable[[], Controls]:
-    """Begin the controls of both models, beside what else is done if they are wide; what is returned waits for them."""
+    """Begin the controls of both models, beside what else is done; what is returned waits for them."""
+    few = _thinned(a), _thinned(b)  # now: more may be read into the probes meanwhile
 
-    def run() -> tuple[Controls, list[Text]]:
+    def run() -> _Run:
         with noting() as broken:
-            return attempt(lambda: both_controls(a, b, seed=seed), failed_controls), broken
+            found, able = attempt(lambda: both_controls(*few, seed=seed), failed_controls)
+        return _Run(tuple(found), tuple(sorted(able)), tuple(broken))
 
-    if not (_is_wide(a) and _is_wide(b)):  # narrow ones make threads wait for the interpreter
-        return lambda: attempt(lambda: both_controls(a, b, seed=seed), failed_controls)
-    aside = ThreadPoolExecutor(1)
-    running = aside.submit(run)
-    aside.shutdown(wait=False)
+    if not may_fork() and _is_wide(a) and _is_wide(b):  # narrow ones would make threads wait for the interpreter
+        begun = in_a_thread(run)
+    else:
+        begun = aside(run, *between_forks(_Run))
 
     def wait() -> Controls:
-        found, broken = running.result()
-        note(broken)
-        return found
+        found = begun()
+        note(found.broken)
+        return list(found.findings), frozenset(found.able)
 
     return wait
 

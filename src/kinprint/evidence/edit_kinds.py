@@ -1,22 +1,27 @@
 """Name the edit that made one model of the other, where the evidence shows one."""
 
+from __future__ import annotations
+
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from kinprint.align.assignment import PERMUTED, SUBSET
 from kinprint.align.layer_alignment import SHUFFLED
-from kinprint.align.neuron_assignment import PERMUTED, SUBSET
 from kinprint.arch import Axis
-from kinprint.edits.edit_names import ZERO_LEVEL
-from kinprint.evidence.components import BY_PRODUCTS, HEADS_MAY_DIFFER, would_show_copy
+from kinprint.edits.rounding import ZERO_LEVEL
+from kinprint.evidence.components import BY_PRODUCTS, HEADS_MAY_DIFFER, PART_ROLES, would_show_copy
 from kinprint.evidence.facts import Facts, Identity
-from kinprint.evidence.neuron_matching import EXPERTS_REMOVED, EXPERTS_REORDERED, MOVED_NEURONS
-from kinprint.evidence.norm_edits import NormEdit
+from kinprint.evidence.searched import EXPERTS_REMOVED, EXPERTS_REORDERED, MOVED_NEURONS
 from kinprint.evidence.sign_tests import negated_units
 from kinprint.evidence.words import word
 from kinprint.results.findings import EditFinding, LayerAlignment, MergeFinding
 from kinprint.text import Text, joined, labelled
+
+if TYPE_CHECKING:
+    from kinprint.evidence.norm_edits import NormEdit
 
 MERGED_R2, MERGED_GAIN = 0.9, 0.9
 """A merge explains nearly all of B, and nearly all of what the best single parent leaves: a common ancestor does the first."""
@@ -32,7 +37,13 @@ and 0.3), while training, and two children of one parent, keep their length."""
 EVEN = 0.1  # range of the roles' slopes, as a share of their mean, within which one factor is taken to serve all
 
 NORMS_KEPT, WEIGHTS_KEPT = 0.75, 0.8
-"""Norms that correlate less than the first while A's leading directions keep more than the second were reset or replaced."""
+"""Norms that correlate less than the first while A's leading directions and every matrix in place keep more than the second were
+reset or replaced: training that rescales a tenth of its changes by ten (DARE) leaves matrices no nearer than norms."""
+
+CORRELATIONS = ("norm_joint", "matrix_correlation", "token_rows")
+LESS, SURE_SD = 0.5, 3.0
+"""A part was replaced if it keeps less than half of what matrices in place keep, sure by three standard deviations of the null:
+where a tenth of a model was mixed in, what is left of a part may not show."""
 
 LIKE_ANOTHER = (0.5, 2.0)
 """Size of what an average adds, over what a model as large as A would add at that share: 1 for models of one make. Training that
@@ -263,11 +274,25 @@ def _replaced(facts: Facts) -> Iterator[Kind]:
 
 def _would_show(facts: Facts, component: str) -> bool:
     """Whether a test of the part ran that reaches the threshold on a copy, and nothing else explains that it saw none."""
+    if _most_kept(facts, component) >= LESS * max(_kept_in_place(facts), default=1.0):
+        return False
     if component == "norms" and facts.norms is not None and (facts.norms.is_folded or facts.norms.agree):
         return False
     # MLPs whose neurons were reordered share nothing in place: only where that was looked for, they were replaced
     looked_for = any(test.name in MATCHES_NEURONS for test in facts.ran)
     return would_show_copy(component, facts.ran, facts.able) and (component != "mlp" or looked_for)
+
+
+def _kept_in_place(facts: Facts) -> list[float]:
+    """Return what the matrices in place keep, as correlations."""
+    return [abs(item.correlation) for item in facts.edits if item.correlation is not None]
+
+
+def _most_kept(facts: Facts, component: str) -> float:
+    """Return the largest correlation of a part that what was seen allows."""
+    scopes = {role.value for role in PART_ROLES[component]}
+    tests = [test for test in facts.ran if test.name in CORRELATIONS and str(test.scope) in scopes]
+    return max(((t.statistic or 0.0) - (t.null_mean or 0.0) + SURE_SD * (t.null_sd or 0.0) for t in tests), default=0.0)
 
 
 def _folded(facts: Facts) -> Iterator[Kind]:
@@ -283,8 +308,8 @@ def _norms_reset(facts: Facts) -> Iterator[Kind]:
     norms, origin = facts.component("norms"), facts.origin
     if norms is None or not norms.shared or origin is None or (facts.norms is not None and facts.norms.is_folded):
         return
-    r, kept = origin.norm_correlation, origin.learned_slope
-    if r is not None and kept is not None and r < NORMS_KEPT and kept > WEIGHTS_KEPT:
+    r, kept = origin.norm_correlation, min(origin.learned_slope or 0.0, *_kept_in_place(facts), 1.0)
+    if r is not None and r < NORMS_KEPT and kept > WEIGHTS_KEPT:
         reason = Text("norms correlate at {x:.2f} only, while weights are kept at {y:.2f}", x=r, y=kept)
         yield Kind(*_REPLACED["norms"], (reason,))
 
@@ -311,7 +336,7 @@ def _one_factor(known: Sequence[tuple[float, float]], norms: tuple[float, float]
     slopes = [slope for slope, _ in known]
     mean = sum(slopes) / len(slopes)
     length = sum(size * size for _, size in known) / len(known)
-    if not (0.0 < mean < HEAVY and max(slopes) - min(slopes) <= EVEN * mean and length < SHRUNK):
+    if not (mean > 0.0 and max(slopes) - min(slopes) <= EVEN * mean and length < SHRUNK):
         return False
     added = math.sqrt(max(0.0, length - mean * mean)) / (1.0 - mean)
     if not LIKE_ANOTHER[0] < added < LIKE_ANOTHER[1]:

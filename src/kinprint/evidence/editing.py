@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Self, get_args
+from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 
@@ -16,13 +16,14 @@ from kinprint.edits.rounding import is_float, steps, stored_bits, used_dtype
 from kinprint.edits.truncation import Truncation, truncation_of
 from kinprint.errors import DegenerateInput, KinprintError
 from kinprint.evidence.assess import Assessment
-from kinprint.evidence.common_start import UNCLEAR, Origin, Pairs, origin_of
+from kinprint.evidence.common_start import Pairs, origin_of
 from kinprint.evidence.controls import read_alike
-from kinprint.evidence.expert_split import ExpertSplit, find_split
+from kinprint.evidence.expert_split import find_split
 from kinprint.evidence.layer_map import LAYER_ALPHA
-from kinprint.evidence.norm_edits import FoldedPair, NormEdit, norm_edit, unfold
+from kinprint.evidence.norm_edits import FoldedPair, norm_edit, unfold
 from kinprint.evidence.probe import LayerMap, Probe, SamplePair, in_depth, norm_pairs, pairs_by_role
 from kinprint.evidence.reading import EVERYTHING, ProbeRead, Scope, fill_probes, new_probe
+from kinprint.evidence.searched import SINGLE_WEIGHTS, EditEvidence
 from kinprint.evidence.sign_tests import signs_undone
 from kinprint.model.model import Model, open_model
 from kinprint.model.reader import Sample, Want
@@ -39,27 +40,9 @@ EDIT_ROLES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class EditEvidence:
-    """What was found about the edit."""
-
-    findings: tuple[EditFinding, ...] = ()
-    origin: Origin | None = None
-    spent: int = 0
-    untested: Text | None = None
-    norms: NormEdit | None = None
-    split: ExpertSplit | None = None
-
-    @classmethod
-    def not_run(cls, why: Text) -> Self:
-        """Return what stands for a search that broke off: no kind, and no word on whether training is shared."""
-        return cls(origin=Origin(UNCLEAR, (why,)), untested=labelled(SINGLE_WEIGHTS, why))
-
-
 UNEXPLAINED = 10.0
 """Energy that a merge of the models given may leave, over that of rounding: parents are rounded, too, and sums in between."""
 
-SINGLE_WEIGHTS = Text("what was done to single weights")
 UNPLACED = labelled(SINGLE_WEIGHTS, Text("no matrix stands at its place in both models"))
 
 

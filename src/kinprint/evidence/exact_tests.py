@@ -23,7 +23,7 @@ from kinprint.results.findings import EvidenceTest
 from kinprint.results.measurements import NullResult
 from kinprint.results.p_values import PMethod
 from kinprint.stats.fixedpoints import FixedPoints, fixed_points, log10_p_total
-from kinprint.stats.joint import block_nulls, joint_independent, joint_tail
+from kinprint.stats.joint import block_nulls, joint_independent, joint_tail, of_usual_width
 from kinprint.stats.moments import check_magnitude
 from kinprint.stats.nulls import null_for
 from kinprint.text import Text, verbatim
@@ -42,6 +42,7 @@ def norm_test(role: Role, group: Sequence[SamplePair], ordered: OrderedAxes, see
     for one, two in values:
         if one.shape != two.shape:
             raise DegenerateInput("widths differ: {a} and {b}", a=one.size, b=two.size)
+    values = list(of_usual_width(values))
     # a scale of zero is a pruned dimension: which those are, a recipe may have fixed by place
     kept = np.all([(one != 0.0) & (two != 0.0) for one, two in values], axis=0)
     varying = [(a, b) for one, two in values if not (is_constant(a := one[kept]) or is_constant(b := two[kept]))]
@@ -67,6 +68,7 @@ def matrix_test(role: Role, group: Sequence[SamplePair], ordered: OrderedAxes, s
     if not blocks:
         raise DegenerateInput("no slice has equal shapes, finite and varying values on both sides")
     if residual:
+        blocks = list(of_usual_width(blocks))
         null = joint_tail(blocks, seed=seed)
         permutation, order = Text("one permutation of {axis} units for all layers", axis=name), RESIDUAL_ORDER
     else:

@@ -153,8 +153,7 @@ def ordered_axes_of(a: Probe, b: Probe) -> OrderedAxes:
     """Return the axes that have an order in this pair: as the configs tell, or as the columns of matrices show."""
     # Recipes that sort or slice residual dimensions by importance leave columns whose lengths follow their index.
     ordered = {**a.ordered, **b.ordered}
-    if _along_few_directions(a) and _along_few_directions(b):
-        few = Text("all rows lie along {n} directions at most: their entries were not drawn one by one", n=DIRECTIONS)
+    if (few := along_few_directions(a, b)) is not None:
         return {**ordered, Axis.RESIDUAL: few}
     one, two = _column_lengths(a), _column_lengths(b)
     if Axis.RESIDUAL in ordered or one is None or two is None or not one.size == two.size > WAVES:
@@ -172,6 +171,13 @@ def _residual_rows(probe: Probe) -> Iterator[Sample]:
             continue
         if sample.columns is None and sample.stored.ndim == 2 and sample.stored.size:
             yield sample
+
+
+def along_few_directions(a: Probe, b: Probe) -> Text | None:
+    """Say if all rows of both models lie along a few directions: nothing tells one neuron or dimension from another."""
+    if not (_along_few_directions(a) and _along_few_directions(b)):
+        return None
+    return Text("all rows lie along {n} directions at most: their entries were not drawn one by one", n=DIRECTIONS)
 
 
 def _along_few_directions(probe: Probe) -> bool:

@@ -1,16 +1,20 @@
 """Hold all that the rules of the verdict look at."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kinprint.evidence.common_start import TRAINING, Origin
 from kinprint.evidence.components import HEADS_MAY_DIFFER
-from kinprint.evidence.expert_split import ExpertSplit
-from kinprint.evidence.norm_edits import NormEdit
 from kinprint.results import findings
 from kinprint.text import Text
+
+if TYPE_CHECKING:
+    from kinprint.evidence.expert_split import ExpertSplit
+    from kinprint.evidence.norm_edits import NormEdit
 
 ORDERED = 1.5
 """Times √(2 ln n / d), which the best of n independent rows of width d comes to: trained rows lie in fewer directions. Measured on
@@ -100,4 +104,9 @@ def likeness(facts: Facts, log10_alpha: float) -> tuple[float | None, float | No
         return None, None
     claimed = [t.statistic or 0.0 for t in found.values() if (t.log10_p_claim or 0.0) <= log10_alpha]
     neurons, width = found["mlp_down"].n, found["mlp_up"].n
-    return max(claimed, default=0.0), ORDERED * math.sqrt(2.0 * math.log(neurons) / width)
+    return max(claimed, default=0.0), order_alone(neurons, width)
+
+
+def order_alone(neurons: int, width: int) -> float:
+    """Return how far the rows of strangers may correlate whose neurons were put in the order of another model's."""
+    return ORDERED * math.sqrt(2.0 * math.log(max(2, neurons)) / max(1, width))

@@ -34,7 +34,7 @@ LAYER_ALPHA = -4.0
 
 ATTENTION = (  # what mixes tokens: attention, or a mixer in its place
     Role.ATTN_Q, Role.ATTN_K, Role.ATTN_V, Role.ATTN_Q_A, Role.ATTN_KV_A,
-    Role.MIXER_IN, Role.MIXER_GATE, Role.SSM_IN, Role.SSM_GATE,
+    Role.MIXER_IN, Role.MIXER_VALUE, Role.MIXER_GATE, Role.SSM_IN, Role.SSM_GATE,
 )  # fmt: skip
 PARTS = {"attention": ATTENTION, "mlp": GATES_AND_UPS}  # parts of a layer that are tested apart, with their roles
 Place = tuple[int, int]  # a layer of A, and one of B

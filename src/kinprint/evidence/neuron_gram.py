@@ -58,6 +58,11 @@ class NeuronSet:
     experts: tuple[int | None, ...]
 
     @property
+    def roles(self) -> tuple[Role, ...]:
+        """Roles of gate, where there is one, and up."""
+        return (self.up,) if self.gate is None else (self.gate, self.up)
+
+    @property
     def first(self) -> int:
         """Number of neurons of the first expert."""
         return self.model.shape(self.up, self.layer, self.experts[0])[0]
@@ -155,11 +160,17 @@ class GramSide:
 
 
 def gram_side(
-    model: Weights, *, seed: int = 0, count: int = GRAM_LAYERS, rows: int = GRAM_ROWS, scope: Scope = EVERYTHING
+    model: Weights,
+    *,
+    seed: int = 0,
+    count: int = GRAM_LAYERS,
+    rows: int = GRAM_ROWS,
+    scope: Scope = EVERYTHING,
+    layers: Sequence[int] = (),
 ) -> GramSide:
     """Read up to `rows` neurons of some layers, and make the profiles of half of them with the other half as references."""
     sets = neuron_sets(model, scope)
-    layers = evenly_spaced(sorted(sets), count, at="middles")
+    layers = layers or evenly_spaced(sorted(sets), count, at="middles")
     if not layers:
         raise DegenerateInput(NO_MLP)
     limit = min(rows, *(sets[layer].first for layer in layers))

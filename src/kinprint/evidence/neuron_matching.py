@@ -2,25 +2,31 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.align import neuron_assignment as assignment
-from kinprint.align.neuron_assignment import NONE, PERMUTED, SUBSET, NeuronMatch
+from kinprint.align.assignment import NONE
+from kinprint.align.neuron_assignment import NeuronMatch
 from kinprint.align.residual_basis import ColumnMatch
 from kinprint.arch import Role
 from kinprint.arch.roles import MLPS
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.assess import SearchResult
-from kinprint.evidence.common_start import Pairs
 from kinprint.evidence.empirical_null import EmpiricalNull
 from kinprint.evidence.exact_tests import RESIDUAL_ORDER
 from kinprint.evidence.exchangeability import fair_signs
 from kinprint.evidence.neuron_gram import MOST_NEURONS
 from kinprint.evidence.probe import in_depth
 from kinprint.evidence.reading import EVERYTHING, Parts, Scope
+from kinprint.evidence.searched import (
+    EXPERTS_REMOVED,
+    EXPERTS_REORDERED,
+    INTO_EXPERTS,
+    REORDERED_NEURONS,
+    NeuronEvidence,
+)
 from kinprint.formats.plan import MAX_GAP_BYTES
 from kinprint.model.model import Model
 from kinprint.model.reader import Want, read_together
@@ -34,24 +40,12 @@ MAX_ELEMENTS = 1 << 24  # of one matrix held in float64: 128 MB, and a few copie
 LEAST_COLUMNS = 256
 DRAWS, NULL_ROWS = 99, 128  # draws of the null, and how many neurons each of them matches
 ORIGIN_ROWS = 256  # neurons of a layer by which it is asked whether training is shared
-REORDERED = Text("reordered neurons")
 LIKE_THE_NULL = Text("unrelated models agree no more than those of the empirical null")
-EXPERTS_REORDERED, EXPERTS_REMOVED, INTO_EXPERTS = "experts reordered", "experts removed", "into experts"
-MOVED_NEURONS = frozenset({PERMUTED, SUBSET, EXPERTS_REORDERED, EXPERTS_REMOVED, INTO_EXPERTS})
-"""Kinds of matches after which MLPs, experts and routers do not stand in place."""
 WHOLE = 0.9  # share of the neurons matched that stay together with those of their expert
 # statistics of the empirical null: as stored, and after residual dimensions were paired by shared tokens
 STATISTIC, ALIGNED_STATISTIC = "neuron_agreement", "aligned_neuron_agreement"
 
 Side = tuple[Want, ...]  # the gates of a layer's experts, or of its MLP, and as many ups
-
-
-@dataclass(frozen=True)
-class NeuronEvidence(SearchResult):
-    """Tests of layers whose neurons were matched, and the kind of reordering that most of them show."""
-
-    kind: str | None = None
-    slices: Mapping[str, Pairs] = field(default_factory=dict)  # up rows paired by gate rows, and gate rows by up rows
 
 
 def match_neurons(
@@ -71,7 +65,9 @@ def match_neurons(
     candidates = _candidates(scope.parts(a), scope.parts(b), layer_map)
     chosen = evenly_spaced(candidates, MAX_LAYERS)
     if not chosen:
-        return NeuronEvidence(untested=labelled(REORDERED, Text("no layer has gate and up matrices on both sides")))
+        return NeuronEvidence(
+            untested=labelled(REORDERED_NEURONS, Text("no layer has gate and up matrices on both sides"))
+        )
     taken: list[tuple[Side, Side]] = []
     spent = 0
     for sides in chosen:
@@ -83,7 +79,7 @@ def match_neurons(
                     x=cost / 1e6,
                     y=max(0, allowance - spent) / 1e6,
                 )
-                return NeuronEvidence(untested=labelled(REORDERED, needed))
+                return NeuronEvidence(untested=labelled(REORDERED_NEURONS, needed))
             break
         spent += cost
         taken.append(sides)

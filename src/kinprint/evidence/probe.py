@@ -12,6 +12,10 @@ from kinprint.arch import Axis, Role, TensorKey
 from kinprint.model.reader import Sample
 from kinprint.text import Text
 
+WIDE_LAYER = (
+    1 << 18
+)  # elements read of one layer from which a model is wide: most time is spent in arrays, not between them
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -22,6 +26,7 @@ class Probe:
     experts: int = 0
     hidden: int | None = None  # width of the residual stream
     kv_heads: int | None = None  # where the config tells
+    mixer_head: int | None = None  # channels of one head of Mamba 2, where the config tells
     mean_free: bool = False  # whether norms take no mean off (RMSNorm): residual dimensions may change their signs
     # axes that have an order in this model although they have none in general, with the reason
     ordered: Mapping[Axis, Text] = field(default_factory=dict)
@@ -50,6 +55,12 @@ class Probe:
         if not self.kv_heads or sample.shape[0] < self.kv_heads or sample.shape[0] % self.kv_heads:
             return None
         return sample.shape[0] // self.kv_heads
+
+    def free_rows(self, role: Role, sample: Sample) -> int | None:
+        """Return the rows of one head inside which their order is free: values carry no rotary position."""
+        if role is Role.MIXER_VALUE:
+            return self.mixer_head
+        return self.head_size(sample) if role is Role.ATTN_V else None
 
     def layer_elements(self) -> int:
         """Return how many elements were read of a layer, on average."""
@@ -92,8 +103,7 @@ class Probe:
                     chosen = drawn(("residual", position if count != self.hidden else None), count)
                 elif axis in (Axis.NEURON, Axis.LATENT, Axis.EXPERT):
                     chosen = drawn((axis, layer, expert, role.info.scope, position), count)
-                elif role is Role.ATTN_V and (size := self.head_size(sample)) is not None:
-                    # values carry no rotary position, so their order inside a head is free
+                elif position == 0 and (size := self.free_rows(role, sample)) is not None:
                     cuts = range(0, count, size)
                     chosen = np.concatenate([at + rng.permutation(min(size, count - at)) for at in cuts])
                 else:

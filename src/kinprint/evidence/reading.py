@@ -7,7 +7,7 @@ import numpy as np
 
 from kinprint._util.numeric import evenly_spaced
 from kinprint.arch import Role, RoleTensor, TensorKey, ordered_axes
-from kinprint.arch.configs import flattened, kv_heads_of
+from kinprint.arch.configs import flattened, kv_heads_of, mixer_head_of
 from kinprint.arch.roles import DENSE_ROLES, GATES_AND_UPS, MLPS
 from kinprint.evidence.probe import Probe, has_neuron_rows, residual_columns
 from kinprint.model.model import Model
@@ -42,12 +42,18 @@ def new_probe(model: Model) -> Probe:
         experts=model.naming.experts,
         hidden=model.hidden,
         kv_heads=kv_heads_of(config),
-        mean_free="rms_norm_eps" in config and not any(role.value.endswith("norm_bias") for role in roles),
+        mixer_head=mixer_head_of(config),
+        mean_free=is_mean_free(config, roles),
         ordered=ordered_axes(model.config),
         stored_roles=roles,
         stored_elements=model.checkpoint.tensors.elements(),
         unmapped={name: model.checkpoint.tensors[name].shape for name in model.naming.unmapped},
     )
+
+
+def is_mean_free(config: Mapping[str, object], roles: Iterable[Role]) -> bool:
+    """Whether norms take no mean off (RMSNorm), as a config and the tensors tell."""
+    return "rms_norm_eps" in config and not any(role.value.endswith("norm_bias") for role in roles)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,8 @@ their order (`kinprint.evidence.neuron_gram`). The second is for neurons that we
 layers, and the neurons of OTHER layers are matched under it, beside an empirical null, as in `kinprint.evidence.neuron_matching`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Self
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from kinprint.align.rotation import Neurons, Rows, nearest_rotation
 from kinprint.errors import BudgetExceeded, DegenerateInput
 from kinprint.evidence import neuron_gram as grams
 from kinprint.evidence import rotated_layers as fits
-from kinprint.evidence.assess import SearchResult
 from kinprint.evidence.common_start import UNCLEAR, Origin, origin_of
 from kinprint.evidence.empirical_null import MARGIN, EmpiricalNull
 from kinprint.evidence.layer_map import LAYER_ALPHA
@@ -25,6 +23,7 @@ from kinprint.evidence.neuron_gram import GRAM_LAYERS, MLP_NEURONS, NO_MLP, neur
 from kinprint.evidence.neuron_matching import agreement_test
 from kinprint.evidence.reading import EVERYTHING, Scope
 from kinprint.evidence.rotated_layers import SAMPLED, Fitted, HeldOut, Pair, cost_of, read_pair
+from kinprint.evidence.searched import ROTATED_BASIS, RotationEvidence
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.weights import Weights
 from kinprint.results.findings import OFF, EvidenceTest
@@ -33,7 +32,6 @@ from kinprint.text import Text, labelled
 
 SEARCH_BYTES = 1 << 30  # what a search for layers may read where no budget says
 READS = 4  # of a layer that is searched: for its spectrum, for its nearest, to match its neurons, and for its origin
-ROTATED_BASIS = Text("rotated residual basis")
 REORDERED_TOO = Text("rotated residual basis with reordered neurons")
 OTHER_LAYERS = Text("the rotation was fitted on other layers")
 OTHER_NEURONS = Text("the rotation of a layer was fitted on other neurons of it")
@@ -48,40 +46,6 @@ HINT = 0.25
 """Of the largest share of unrelated models: what leading dimensions must show for all of them to be looked at."""
 
 Slices = dict[str, list[tuple[FloatArray, FloatArray]]]
-
-
-@dataclass(frozen=True)
-class RotationEvidence(SearchResult):
-    """Tests of both stages, rotations, and the largest share of neurons recognised in any pair of layers not fitted."""
-
-    layers: Mapping[int, int] = field(default_factory=dict)  # layer of B to the layer of A that it was held against
-    fitted: Fitted | None = None  # the best fit
-    rotations: Mapping[int, Rows] = field(default_factory=dict)  # by layer of B, as far as they were fitted
-    share: float | None = None  # None if no pair was tested
-    in_order: bool = False
-
-    @property
-    def turn(self) -> Rows | None:
-        """The rotation of the layer that matches best; None where none was fitted."""
-        known = [layer for layer in self.by_layer if layer in self.rotations]
-        return self.rotations[min(known, key=lambda layer: self.by_layer[layer])] if known else None
-
-    def mirrored(self) -> Self:
-        """Return the same as seen from the other side; of layers that were held against one of the other's, the best stays."""
-        best = sorted(
-            self.layers, key=lambda layer: -self.by_layer.get(layer, 0.0)
-        )  # a later one takes the place of others
-        turned = {self.layers[layer]: layer for layer in best}
-        return replace(
-            self,
-            tests=tuple(
-                replace(test, layer=None if test.layer is None else self.layers.get(test.layer)) for test in self.tests
-            ),
-            by_layer={layer: self.by_layer[at] for layer, at in sorted(turned.items()) if at in self.by_layer},
-            layers=dict(sorted(turned.items())),
-            fitted=None,
-            rotations={layer: self.rotations[at].T for layer, at in turned.items() if at in self.rotations},
-        )
 
 
 def examine_rotation(

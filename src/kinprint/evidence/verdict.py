@@ -280,10 +280,16 @@ def _sentence(facts: Facts, class_: str, kind: Kind | None, why: Text | None) ->
         return _shares_parts(facts, p, reading)
     if class_ == findings.SHARES_COMPONENTS:
         return _shares(facts, p)
-    if facts.origin is not None and facts.origin.reading == UNCLEAR:
+    if facts.origin is not None and facts.origin.reading == UNCLEAR and facts.origin.learned_slope is None:
         return Text(
             "The two models share weights or their initialisation (if they were unrelated, agreement like this would have a "
             "chance below 10^{p}); what was read shows too little training to tell which.",
+            p=p,
+        )
+    if facts.origin is not None and facts.origin.reading == UNCLEAR:
+        return Text(
+            "The two models share weights or their initialisation (if they were unrelated, agreement like this would have a "
+            "chance below 10^{p}); what they have in common does not tell which.",
             p=p,
         )
     return Text(

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 from kinprint._util.progress import Progress, quiet
 from kinprint._version import __version__
 from kinprint.evidence.verdict import LOG10_ALPHA
-from kinprint.fingerprints.base import Features, Method, Need
+from kinprint.fingerprints.base import Features, Method
 from kinprint.fingerprints.file import SUFFIX, Fingerprint, describe, extract_features, read_fingerprint
 from kinprint.fingerprints.methods import METHODS
 from kinprint.fingerprints.run import chosen_methods, room_for_methods, run_on_features
-from kinprint.model.model import open_model
+from kinprint.model.model import Model, open_model
 from kinprint.model.weights import StoredWeights
 from kinprint.refs import path_text
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, TESTED, MethodFinding
@@ -25,6 +25,7 @@ from kinprint.stats.combine import bonferroni
 from kinprint.text import Text
 
 RELATED = "related"
+COMPACT = "compact"  # the method that is kept unless others are asked for
 
 
 @dataclass(frozen=True)
@@ -80,29 +81,34 @@ def make_fingerprint(
     Parameters
     ----------
     model : hub id, folder, file or URL.
-    options : methods, by default every portable one that needs no forward pass; budget, files and bases. A model on this
-        machine is read without a budget unless one is given.
+    options : methods, by default the compact one, which is small and has exact tests; budget, files and bases. A model on
+        this machine is read without a budget unless one is given.
     settings, session, progress, chosen : as for `kinprint.compare`.
     """
-    chosen_options = _options(options, chosen, model)
-    with running(chosen_options, settings, session) as run:
-        return _fingerprint(path_text(model), run, _methods(chosen_options), progress)
+    wanted = reading_options(options, chosen, model)
+    with running(wanted, settings, session) as run:
+        return fingerprint_of(open_model(path_text(model), run), methods_of(wanted), progress)
 
 
-def _options(options: Options | None, chosen: dict[str, Any], *models: str | Path) -> Options:
+def reading_options(options: Options | None, chosen: dict[str, Any], *models: str | Path) -> Options:
+    """Return the options of reading models for fingerprints: those on this machine without a budget that nobody chose."""
     found = Options.of(options, **chosen).check()
     return room_for_methods(found, *models) if options is None and "budget_bytes" in Options.defaults(chosen) else found
 
 
-def _methods(options: Options) -> list[Method]:
-    """Return the methods chosen, by default the portable ones that need nothing but weights and tokenizer."""
+def methods_of(options: Options, *files: Fingerprint) -> list[Method]:
+    """Return the methods chosen; by default those that all files given hold, without a file the compact one."""
     if options.methods:
         return chosen_methods(options.methods)
-    return [method for method in METHODS.values() if method.portable and Need.FORWARD not in method.needs]
+    if not files:
+        return [METHODS[COMPACT]]
+    held = [{entry.method for entry in file.description.methods} for file in files]
+    names = set.intersection(*held) or set.union(*held)  # where they have none in common, the report says so of each
+    return [method for method in METHODS.values() if method.name in names]
 
 
-def _fingerprint(reference: str, session: Session, methods: Sequence[Method], progress: Progress | None) -> Fingerprint:
-    model = open_model(reference, session)
+def fingerprint_of(model: Model, methods: Sequence[Method], progress: Progress | None = None) -> Fingerprint:
+    """Return the fingerprint of an open model."""
     weights = StoredWeights(model)
     where = model.checkpoint.provenance
     if where.kind in ("folder", "file"):  # a published file must not tell how its maker's disk is laid out
@@ -132,10 +138,12 @@ def compare_fingerprints(
     options : methods and seed; for a model as for `make_fingerprint`.
     settings, session, progress, chosen : as for `kinprint.compare`.
     """
-    wanted = _options(options, chosen, a, b)
-    methods = _methods(wanted)
+    wanted = reading_options(options, chosen, a, b)
+    references = [path_text(reference) for reference in (a, b)]
+    files = {text: read_fingerprint(Path(text)) for text in references if text.endswith(SUFFIX)}
+    methods = methods_of(wanted, *files.values())
     with running(wanted, settings, session) as run:
-        sides = [_side(path_text(reference), run, methods, progress) for reference in (a, b)]
+        sides = [_side(text, files.get(text), run, methods, progress) for text in references]
     (one, features_a), (two, features_b) = sides
     findings = run_on_features(features_a, features_b, methods, seed=wanted.seed, tell=progress or quiet)
     class_, sentence, log10_p = conclude(findings)
@@ -144,12 +152,10 @@ def compare_fingerprints(
 
 
 def _side(
-    reference: str, session: Session, methods: Sequence[Method], progress: Progress | None
+    reference: str, file: Fingerprint | None, session: Session, methods: Sequence[Method], progress: Progress | None
 ) -> tuple[FingerprintSide, Mapping[str, Features]]:
-    if reference.endswith(SUFFIX):
-        found, kind = read_fingerprint(Path(reference)), "fingerprint"
-    else:
-        found, kind = _fingerprint(reference, session, methods, progress), "model"
+    kind = "model" if file is None else "fingerprint"
+    found = fingerprint_of(open_model(reference, session), methods, progress) if file is None else file
     text = found.description
     known = text.model, text.architecture, text.layers, text.hidden, text.commit, text.digest or None, text.made_by
     return FingerprintSide(reference, kind, *known), found.features

@@ -95,7 +95,7 @@ def _score_features(method: Method, a: ByMethod, b: ByMethod, seed: int) -> Scor
             raise DegenerateInput(
                 "the fingerprint of {side} is of version {a}, expected {b}", side=side, a=own, b=method.version
             )
-        _check_arrays(found, side)
+        check_arrays(found, side)
         sides.append(found)
     try:
         with np.errstate(all="ignore"):
@@ -112,7 +112,7 @@ def _score_features(method: Method, a: ByMethod, b: ByMethod, seed: int) -> Scor
     return score
 
 
-def _check_arrays(features: Features, side: str) -> None:
+def check_arrays(features: Features, side: str) -> None:
     """Refuse arrays of absurd shapes, and values near the end of their range, before a method multiplies them."""
     for name, array in features.arrays.items():
         rows, shown = array.shape[0] if array.ndim > 1 else 0, repr(name[:80])

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from kinprint.errors import AccessDenied, FormatError, NotFound
-from kinprint.formats.adapters.lora import without_adapter
+from kinprint.formats.adapters.files import adapter_names, without_adapter
 from kinprint.formats.all_formats import SAFETENSORS
-from kinprint.formats.checks import CONFIG_NAME, read_json_of
-from kinprint.formats.dtypes import Array
+from kinprint.formats.checks import CONFIG_NAME, read_above, read_json_of
+from kinprint.formats.dtypes import PLAIN, Array
 from kinprint.formats.execution import carry_out
 from kinprint.formats.format import FIRST_READ, Shard, check_one_format, choose_files, load_file
 from kinprint.formats.plan import ReadPlan, TensorSlice, plan_reads
-from kinprint.formats.quantised import assemble
 from kinprint.formats.safetensors.parser import expected_header_bytes
 from kinprint.formats.tensors import Row, TensorInfo, Tensors
 from kinprint.refs import ModelRef, check_member_name
 from kinprint.sources.base import CONFIG_CAP, SMALL_FILE_CAP, Folder, Provenance, Source
 from kinprint.sources.session import Session
 from kinprint.text import Text, joined
+
+if TYPE_CHECKING:
+    from kinprint.formats.adapters.opening import AdapterFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,8 @@ class Checkpoint:
 def read_beside(session: Session, folder: Folder, place: str, name: str, cap: int) -> dict[str, object] | None:
     """Return a small JSON file that lies beside the weights, or else in the model's own folder above them."""
     found = read_json_of(session, folder, place + name, cap=cap) if place else None
-    return read_json_of(session, folder, name, cap=cap) if found is None else found
+    found = read_json_of(session, folder, name, cap=cap) if found is None else found
+    return read_above(session, folder, name, cap) if found is None and not place else found
 
 
 def execute_together(plans: Sequence[tuple[Checkpoint, ReadPlan]]) -> list[list[Array]]:
@@ -84,17 +88,27 @@ def open_checkpoint(reference: str | ModelRef, session: Session, *, alone: bool 
     ref = session.find(reference)
     folder = session.open_folder(ref)
     wanted = _wanted_file(ref, folder, session)
-    from kinprint.formats.adapters.opening import find_adapter, open_adapter  # which opens its base in turn
-
-    found = find_adapter(folder, wanted, session)
+    found = _find_adapter(folder, wanted, session)
     if found is None:
         try:
             return _open_weights(folder, wanted, session)
         except (NotFound, AccessDenied):  # a web folder has no listing: only this shows that there is no whole model
-            found = find_adapter(folder, wanted, session, unlisted=True)
+            found = _find_adapter(folder, wanted, session, unlisted=True)
             if found is None:
                 raise
+    from kinprint.formats.adapters.opening import open_adapter  # which opens its base in turn
+
     return open_adapter(found, session, alone=alone)
+
+
+def _find_adapter(
+    folder: Folder, wanted: str | None, session: Session, *, unlisted: bool = False
+) -> AdapterFiles | None:
+    if not adapter_names(folder, wanted, unlisted=unlisted):
+        return None
+    from kinprint.formats.adapters.opening import find_adapter
+
+    return find_adapter(folder, wanted, session, unlisted=unlisted)
 
 
 def _open_weights(folder: Folder, wanted: str | None, session: Session) -> Checkpoint:
@@ -150,6 +164,10 @@ def _open_weights(folder: Folder, wanted: str | None, session: Session) -> Check
         {name: make for shard in shards for name, make in shard.documents.items()},
         place=place,
     )
+    if checkpoint.tensors.dtypes() <= PLAIN:  # every form of quantisation stores integers or 8-bit floats
+        return checkpoint
+    from kinprint.formats.quantised import assemble
+
     rows, quantised = assemble(checkpoint.tensors, checkpoint.config, checkpoint.read)
     return replace(checkpoint, tensors=Tensors(rows), notes=(*notes, *quantised)) if quantised else checkpoint
 
@@ -215,11 +233,12 @@ def _gather(
     files: list[WeightFile] = []
     agreed = 0
     for name, shard in zip(names, shards, strict=True):
-        if twice := rows.keys() & shard.rows.keys():
+        twice = rows.keys() & shard.rows.keys()
+        if twice and not name.endswith(".onnx"):  # exported encoders and decoders each have what they share
             first = next(names[at] for at, one in enumerate(shards) if min(twice) in one.rows)
             said = f"{shard.source.label}: tensor {min(twice)[:200]!r} is also stored in {first!r}"
             raise FormatError(said, hint="the shards do not belong together; fetch the model again")
-        rows |= shard.rows
+        rows |= {key: row for key, row in shard.rows.items() if key not in twice} if twice else shard.rows
         agreed += list(map(index.get, shard.rows)).count(name)
         files.append(WeightFile(name, shard.size, shard.source.identity, shard.header_bytes))
     further = [source for shard in shards for source in shard.further]

@@ -2,12 +2,15 @@
 
 import json
 import math
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import orjson
 
 from kinprint._util.strange_json import parse_json
 from kinprint.errors import FormatError
+from kinprint.refs import ModelRef
 from kinprint.sources.base import SMALL_FILE_CAP, Folder
 from kinprint.sources.session import Session
 
@@ -58,3 +61,25 @@ def _python_json(raw: bytes) -> object:
         value: object = json.loads(raw.decode())
         json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair could not be written into a report
         return value
+
+
+FOLDERS = re.compile(r"0_\w+|transformer|unet|prior|text_encoder|onnx|original")
+"""Folders below a model's own in which weights lie: sentence-transformers, diffusers, Transformers.js, Meta; best first."""
+
+
+def read_above(session: Session, folder: Folder, name: str, cap: int) -> dict[str, object] | None:
+    """Return a JSON file from above a folder that is known to lie in a model's own, or None."""
+    kind, location = folder.provenance.kind, folder.provenance.location
+    if kind in ("url-file", "url-folder"):
+        here = location.rsplit("/", 1)[0] if kind == "url-file" else location.rstrip("/")
+        parent, _, last = here.rpartition("/")
+        above = ModelRef(parent, "url", url=parent)
+    elif kind in ("file", "folder"):
+        path = Path(location).parent if kind == "file" else Path(location)
+        last = path.absolute().name
+        # The path as written, so that a recording can be read on another machine.
+        path = path.parent if path.name else path / ".."
+        above = ModelRef(str(path), "folder", path=path)
+    else:
+        return None
+    return read_json_of(session, session.open_folder(above), name, cap=cap) if FOLDERS.fullmatch(last) else None

@@ -7,10 +7,12 @@ it reads headers only), and describe it as a `Format` in `kinprint.formats.all_f
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kinprint.errors import FormatError
+from kinprint.formats.checks import FOLDERS
 from kinprint.formats.tensors import Row, TensorInfo
 from kinprint.refs import ByteRange, shard_names
 from kinprint.registry import Registry
@@ -22,6 +24,7 @@ _BESIDE = re.compile(r"^(optimizer|scheduler|scaler|rng_state|training_args|trai
 _NUMBER = re.compile(r"-\d{5}(?=-of-\d{5}\.)")
 FIRST_READ = 65_536  # without an index to predict from; 512 KB cost five times the bytes for no gain in time
 MAGIC_BYTES = 64
+MOST_NAMED = 4  # folders, in a note
 ORIGIN = "origin"
 """Name of the document in which a file declares its model's origin, as a card would: base_models (a list), licence."""
 
@@ -60,6 +63,8 @@ class Format:
         None  # tells, by the first bytes and its truth, for formats that share a suffix
     )
     rank: Callable[[str], tuple[int, str]] = lambda name: (0, name)  # orders files by name, a less quantised one first
+    # all files that hold parts of one model with the one chosen, itself among them
+    together: Callable[[str, Collection[str]], tuple[str, ...]] = lambda name, _: (name,)
     split_by_name: bool = False  # whether a part of a split file is useless alone (GGUF): naming one then means all
 
     def claims(self, name: str) -> bool:
@@ -85,7 +90,7 @@ def format_of(name: str, first: Callable[[], bytes]) -> Format:
 
 
 def _known_suffixes() -> str:
-    return ", ".join(suffix for item in FORMATS.values() for suffix in item.suffixes)
+    return ", ".join(dict.fromkeys(suffix for item in FORMATS.values() for suffix in item.suffixes))
 
 
 def load_file(session: Session, folder: Folder, name: str, source: Source, number: int, guess: int) -> Shard:
@@ -128,20 +133,36 @@ def choose_files(listed: Collection[str], wanted: str | None, label: str) -> Cho
         if index is None and not files:
             continue
         chosen = () if index else _best(item, files, label)
-        return Choice(chosen, index, _others(item, top, chosen))
+        return Choice(chosen, index, (*_others(item, top, chosen), *_elsewhere(listed, folder)))
     ends = sorted({name.rsplit(".", 1)[-1] for name in listed if "." in name})
     said = f"{label}: no file of weights (it has: {', '.join(ends)[:200] or 'nothing'})"
+    if foreign := next((name for name in sorted(listed) if _FOREIGN.search(name)), None):
+        hint = f"{foreign[:100]!r} holds weights of TensorFlow, Keras or Flax: convert them; known formats: {_known_suffixes()}"
+        raise FormatError(said, hint=hint)
     raise FormatError(said, hint=f"known formats: {_known_suffixes()}; a file in a folder below is named with --file")
 
 
-_FOLDERS = ("0_Transformer", "transformer", "unet", "text_encoder", "onnx", "original")
-"""Where weights lie that are not at the top, first come first: sentence-transformers, diffusers, Transformers.js, Meta."""
+_FOREIGN = re.compile(r"\.(?:ckpt\.index|ckpt\.meta|h5|keras|msgpack|tflite)$|(?:^|/)saved_model\.pb$")
+
+
+def _folders(listed: Collection[str]) -> Counter[str]:
+    """Count the files of weights in each folder, the model's own (empty) and those below."""
+    return Counter(name.rpartition("/")[0] for name in listed if any(item.claims(name) for item in FORMATS.values()))
 
 
 def _folder_of_weights(listed: Collection[str]) -> str:
     """Return the folder to look in: the model's own (empty), or the first known one below if that has no weights."""
-    holds = {name.rpartition("/")[0] for name in listed if any(item.claims(name) for item in FORMATS.values())}
-    return "" if "" in holds else next((name for name in _FOLDERS if name in holds), "")
+    holds = _folders(listed)
+    places = {word: at for at, word in enumerate(FOLDERS.pattern.split("|"))}
+    known = sorted((places.get(name, 0), name) for name in holds if FOLDERS.fullmatch(name))
+    return "" if "" in holds or not known else known[0][1]
+
+
+def _elsewhere(listed: Collection[str], folder: str) -> list[str]:
+    """Describe the other folders that hold weights: parts of a pipeline, other formats, checkpoints of the training."""
+    others = sorted((name, count) for name, count in _folders(listed).items() if name != folder)
+    told = [f"{count} in {name or '.'}/" for name, count in others[:MOST_NAMED]]
+    return [*told, "…"] if len(others) > MOST_NAMED else told
 
 
 def _below(folder: str, names: Sequence[str]) -> list[str]:
@@ -162,7 +183,7 @@ def _best(item: Format, files: Sequence[str], label: str) -> tuple[str, ...]:
     if len(groups) > 1 and item.rank(groups[0][0])[0] == item.rank(groups[1][0])[0]:
         said = f"{label}: {len(files)} {item.name} files and nothing to say which belong together"
         raise FormatError(said, hint="name the file you mean, for example --file " + groups[0][0])
-    return groups[0]
+    return item.together(groups[0][0], files) if len(groups[0]) == 1 else groups[0]
 
 
 def _with_siblings(name: str, listed: Collection[str]) -> tuple[str, ...]:

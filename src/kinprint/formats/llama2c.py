@@ -1,7 +1,8 @@
 """Read models of llama2.c: a short header, then the tensors of a Llama in a fixed order, without names.
 
-Version 0 begins with seven numbers and nothing else, so a file counts as one only if they imply its exact size. Versions 1
-(float32) and 2 (int8 in groups) begin with a magic number. All keep the two rows of a rotated pair of q and k together.
+Version 0 begins with seven numbers and nothing else, so a file counts as one only if they imply its exact size, or, where more
+follows (a vocabulary that was appended), if its rotary tables begin as they must: with cosines of one and sines of zero. Versions
+1 (float32) and 2 (int8 in groups) begin with a magic number. All keep the two rows of a rotated pair of q and k together.
 
 Reference: export.py and runq.c of llama2.c. The version 2 of its first days, with all scales at the end, is told apart and refused.
 """
@@ -106,6 +107,16 @@ def _order(header: Header) -> list[_OrderedTensor]:
     return [embedding, input_norm, *attention, second_norm, *mlp, final, angles, *head]
 
 
+def _file_bytes(header: Header) -> int:
+    """Return the size of the file that a header means."""
+    total = header.length
+    for part in _order(header):
+        count = math.prod(part.shape)
+        own = count + 4 * (count // header.group) if header.group and part.coded else 4 * count
+        total += own * (header.layers if part.in_layers else 1)
+    return total
+
+
 def _tensors(header: Header, file: int) -> Iterator[TensorInfo]:
     """Return the tensors at the places that the fixed order gives them."""
     at = header.length
@@ -148,21 +159,35 @@ def load(session: Session, _folder: Folder, source: Source, number: int, _first_
         what = "does not begin like a model of llama2.c"
         raise FormatError(f"{label}: {what}", hint="check that this is the file of weights itself")
     _check(header, label)
+    implied = _file_bytes(header)
+    said = f"{label}: its header means a file of {implied} bytes, it has {size}"
+    if implied > size:  # before anything is made for each layer
+        raise damaged(said)
     tensors = list(_tensors(header, number))
-    implied = header.length + sum(tensor.nbytes for tensor in tensors)
-    if implied != size:
-        raise damaged(f"{label}: its header means a file of {implied} bytes, it has {size}")
-    notes: tuple[Text, ...] = ()
+    if (behind := size - implied) and not header.version and not _turns(session, source, tensors, header):
+        raise damaged(said)
+    notes = [Text("{n} bytes behind the model's data are not read", n=behind)] if behind else []
     scales = next((maker.inputs[1] for tensor in tensors if isinstance(maker := tensor.made, RowMaker)), None)
     if scales is not None:
         _check_scales(session, source, scales)
-        notes = (Text("int8 with scales: groups of {n}; decoded when read", n=header.group),)
+        notes.append(Text("int8 with scales: groups of {n}; decoded when read", n=header.group))
     found = {tensor.name: tensor for tensor in tensors if tensor.name}
     for name, tensor in found.items():
         heads = {"q_proj": header.heads, "k_proj": header.kv_heads}.get(name.split(".")[-2])
         if heads is not None:
             found[name] = in_hugging_face_order(tensor, heads)
-    return Shard(source, size, min(HEADER_BYTES, size), found, config=_config(header), notes=notes)
+    return Shard(source, size, min(HEADER_BYTES, size), found, config=_config(header), notes=tuple(notes))
+
+
+def _turns(session: Session, source: Source, tensors: list[TensorInfo], header: Header) -> bool:
+    """Whether rotary tables stand where the sizes of a header put them: at the first position nothing is turned."""
+    table = next(tensor for tensor in tensors if not tensor.name)
+    pairs = header.width // header.heads // 2
+    if table.end > source.size:
+        return False
+    spans = (table.span(at, at + pairs) for at in (0, table.elements // 2))
+    cosines, sines = (np.frombuffer(session.read_here(source, span), dtype="<f4") for span in spans)
+    return bool(np.all(cosines == 1.0) and np.all(sines == 0.0))
 
 
 def _check(header: Header, label: str) -> None:

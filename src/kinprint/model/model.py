@@ -16,6 +16,7 @@ from kinprint.errors import BadSelection
 from kinprint.formats.checkpoint import Checkpoint, open_checkpoint
 from kinprint.formats.factors import factor_pairs, multiplied
 from kinprint.formats.plan import Run, plan_reads
+from kinprint.formats.tensors import Tensors
 from kinprint.model.cards import Card, card_text, parse_card
 from kinprint.model.reader import ModelPlan, RoleSlice, Sample, Want, read_together, want_slices
 from kinprint.model.tokens import TOKENIZER_FILE, vocabulary
@@ -61,6 +62,18 @@ class Model(AbstractContextManager["Model"]):
     def parts(self) -> Mapping[TensorKey, RoleTensor]:
         """Where each tensor is stored, by role, layer and expert."""
         return {part.key: part for part in self.naming.tensors}
+
+    @cached_property
+    def towers(self) -> Mapping[str, Model]:
+        """The model by the kind of thing that it works on, and the towers beside it, each a model of its own."""
+        found = {self.naming.kind: self}
+        for tower, naming in self.naming.towers:
+            inside = {
+                name: row for name, row in self.checkpoint.tensors.stored().items() if name.startswith(tower.prefix)
+            }
+            checkpoint = replace(self.checkpoint, config=tower.config, tensors=Tensors(inside))
+            found.setdefault(tower.kind, Model(checkpoint, naming, residual_width(naming, tower.config)))
+        return found
 
     def part(self, role: Role, layer: int | None = None, expert: int | None = None) -> RoleTensor:
         """Return where a tensor is stored; raise BadSelection if the model has none."""
@@ -198,6 +211,8 @@ def open_model(reference: str, session: Session, *, alone: bool = False) -> Mode
         return Model(checkpoint, Naming("none", False, 0, 0, (), tuple(sorted(checkpoint.tensors)), (), ()), None)
     naming = name_tensors(checkpoint.config, checkpoint.tensors.shapes())
     checkpoint, naming = _multiply_factors(checkpoint, naming)
+    if naming.fixed_positions:  # known of the architecture; a config need not say it, and single files have none
+        checkpoint = replace(checkpoint, config={**checkpoint.config, "sinusoidal_pos_embds": True})
     return Model(checkpoint, naming, residual_width(naming, checkpoint.config))
 
 

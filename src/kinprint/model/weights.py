@@ -1,7 +1,8 @@
 """Read the matrices of a model by role, in logical orientation, one at a time."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -120,6 +121,12 @@ class Weights(ABC):
         blocks = values.reshape(kv_heads, -1, values.shape[1])
         return np.repeat(blocks, heads // kv_heads, axis=0).reshape(-1, values.shape[1])
 
+    @contextmanager
+    def reading_ahead(self, wants: Sequence[Want]) -> Iterator[None]:
+        """Read these in one go, and hold them while the block runs; weights in memory have nothing to read."""
+        del wants
+        yield
+
     @abstractmethod
     def vocabulary(self) -> Mapping[str, int] | None:
         """Return token to id, or None where the model has no tokenizer that can be read."""
@@ -166,6 +173,20 @@ class StoredWeights(Weights):
         if where.kind in ("folder", "file"):
             place = Path(where.location)
             self.folder = place if place.is_dir() else place.parent
+        self._ahead: dict[Want, Array] = {}
+
+    @contextmanager
+    def reading_ahead(self, wants: Sequence[Want]) -> Iterator[None]:
+        """Plan all reads together: on a hub, one wait in place of one for each."""
+        plan = self.model.plan(wants)
+        self.bytes_read += plan.nbytes
+        for want, sample in zip(wants, read_together([plan])[0], strict=True):
+            sample.stored.flags.writeable = False  # whoever scales a matrix in place gets a copy
+            self._ahead[want] = sample.stored
+        try:
+            yield
+        finally:
+            self._ahead.clear()
 
     def vocabulary(self) -> Mapping[str, int] | None:
         """Return the tokenizer's table; read once."""
@@ -176,6 +197,8 @@ class StoredWeights(Weights):
 
     def _values(self, part: RoleTensor, rows: Run | None) -> Array:
         want = Want(*part.key, rows)
+        if (held := self._ahead.get(want)) is not None:
+            return held
         (sample,) = self.model.read([want], max_gap_bytes=MAX_GAP_BYTES)
         cost = self.model.cost(want)
         self.bytes_read += cost  # no call between reading and writing it: other threads read, too

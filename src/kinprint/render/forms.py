@@ -23,11 +23,22 @@ if TYPE_CHECKING:
 
 PAIR_TABLES = ("measurements", "tests", "layers")
 ALL_PAIRS_TABLE = "verdicts"
-TABLES = {"Report": PAIR_TABLES, "PairsReport": (ALL_PAIRS_TABLE,)}
-"""Tables by type of result, the first by default: of two models, and of many."""
+SEARCH_TABLE = "found"
+TABLES = {"Report": PAIR_TABLES, "PairsReport": (ALL_PAIRS_TABLE,), "SearchReport": (SEARCH_TABLE,)}
+"""Tables by type of result, the first by default: of two models, of many, and of a search."""
 
 _TO_JSON = "to_json"  # a method: every result writes its own JSON
-_RESULTS = ("Report", "PairsReport", "FamilyTree", "Inspection", "Verification", "FingerprintReport")
+_RESULTS = (
+    "Report",
+    "PairsReport",
+    "FamilyTree",
+    "Inspection",
+    "Verification",
+    "FingerprintReport",
+    "ScanReport",
+    "FamilyGraph",
+    "SearchReport",
+)
 
 
 @dataclass(frozen=True)
@@ -59,19 +70,40 @@ def _form(name: str, suffixes: str, room: str, about: str, **more: Any) -> Form:
     return Form(name, tuple(suffixes.split()), makers, about, **more)
 
 
-_IN_NOTEBOOKS = {"FamilyTree": "tree_notebook", "Inspection": "inspection_notebook"}
+_IN_NOTEBOOKS = {
+    "FamilyTree": "tree_notebook",
+    "Inspection": "inspection_notebook",
+    "SearchReport": "search_notebook",
+}
+_SEARCHES = {name: {"SearchReport": f"search_{name}"} for name in ("html", "markdown", "csv", "parquet")}
 _TREE_SVG = {"FamilyTree": "kinprint.render.drawing.tree_svg:tree_svg"}
+_GRAPHML = {"FamilyGraph": "kinprint.render.drawing.graphml:graph_graphml"}
 _PARQUET, _BOM = ("pyarrow", "parquet"), ("cyclonedx", "bom")
 _FORMS = (
-    _form("html", ".html .htm", "page", "Write the report as one HTML file that needs no network."),
-    _form("markdown", ".md .markdown", "markdown", "Write the report as Markdown."),
-    _form("csv", ".csv", "tables", "Write a CSV table (see --table).", tables=True),
-    _form("parquet", ".parquet", "tables", "Write a Parquet table (see --table).", tables=True, needs=_PARQUET),
+    _form(
+        "html",
+        ".html .htm",
+        "page",
+        "Write the report as one HTML file that needs no network.",
+        others=_SEARCHES["html"],
+    ),
+    _form("markdown", ".md .markdown", "markdown", "Write the report as Markdown.", others=_SEARCHES["markdown"]),
+    _form("csv", ".csv", "tables", "Write a CSV table (see --table).", tables=True, others=_SEARCHES["csv"]),
+    _form(
+        "parquet",
+        ".parquet",
+        "tables",
+        "Write a Parquet table (see --table).",
+        tables=True,
+        needs=_PARQUET,
+        others=_SEARCHES["parquet"],
+    ),
     _form(
         "cyclonedx", ".cdx.json .bom.json", "bom", "Write a CycloneDX ML-BOM with pedigree and verdicts.", needs=_BOM
     ),
     _form("sarif", ".sarif .sarif.json", "sarif", "Write findings for code-scanning tools (SARIF 2.1.0)."),
     Form("json", (".json",), dict.fromkeys(_RESULTS, _TO_JSON), "Write all data as JSON."),
+    Form("graphml", (".graphml",), _GRAPHML, "Write the family graph for programs that draw graphs."),
     Form("svg", (".svg",), _TREE_SVG, "Write the drawing of the tree."),
     _form("notebook", "", "notebook", "What a notebook shows.", others=_IN_NOTEBOOKS),
 )
@@ -88,6 +120,9 @@ _PRINTERS = {
     "Inspection": "report:print_inspection",
     "Verification": "verification:print_verification",
     "FingerprintReport": "fingerprints:print_fingerprint_report",
+    "ScanReport": "scan:print_scan",
+    "FamilyGraph": "graph:print_graph",
+    "SearchReport": "search:print_search",
 }
 TERMINAL = {kind: f"kinprint.render.terminal.{place}" for kind, place in _PRINTERS.items()}
 """What prints a result in a terminal, by its type."""

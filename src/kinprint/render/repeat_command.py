@@ -1,12 +1,18 @@
 """Build the command that repeats a comparison from the options in its report."""
 
+from __future__ import annotations
+
 import shlex
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kinprint.results.models import ModelSummary
 from kinprint.results.options import Options
 from kinprint.results.report import Report
-from kinprint.results.tree import PairsReport, TreeModel
+
+if TYPE_CHECKING:
+    from kinprint.results.search import SearchReport
+    from kinprint.results.tree import PairsReport, TreeModel
 
 
 def command_of(report: Report) -> str:
@@ -25,6 +31,14 @@ def pairs_command(report: PairsReport) -> str:
     # reports of the first versions state no more than these three
     stated = report.settings or Options(budget_bytes=tree.budget_bytes, seed=tree.seed, deep=tree.deep)
     return compare_again(stated.arguments(many=True), list(map(pinned, report.tree.models)))
+
+
+def search_command(report: SearchReport) -> str:
+    """Return one line for a POSIX shell that looks for the same model again."""
+    query, verified = report.query, sum(item.verified is not None for item in report.found)
+    verify = ["--verify", str(verified)] if verified else []
+    dashes = ["--"] if query.reference.startswith("-") else []
+    return shlex.join(["kinprint", "search", "--catalog", report.catalog, *verify, *dashes, query.reference])
 
 
 def compare_again(options: Sequence[str], models: Sequence[str]) -> str:

@@ -362,3 +362,20 @@ class MethodFinding:
     layers: tuple[tuple[int, int], ...] = ()  # layer of B, layer of A
     notes: tuple[Text, ...] = ()
     references: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TowerFinding:
+    """What a comparison of two towers found that stand beside the main models: encoders of pictures or of sound.
+
+    ``class_`` is None where they could not be compared; ``sentence`` is the verdict's, or the reason.
+    """
+
+    tower: str
+    layers_a: int
+    layers_b: int
+    compared: int  # tensors
+    class_: str | None
+    log10_p: float | None
+    sentence: Text
+    kind: str | None = None

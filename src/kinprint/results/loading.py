@@ -12,11 +12,14 @@ from kinprint.errors import FileTooLarge, FormatError, NotFound, SchemaError
 from kinprint.results.inspection import Inspection
 from kinprint.results.report import Report
 from kinprint.results.result import MOST_BYTES, READABLE, SCHEMA_VERSION
+from kinprint.results.search import SearchReport
 from kinprint.results.tree import FamilyTree, PairsReport
 
 WRITES = "kinprint compare A B --out FOLDER writes a report, FOLDER/report.json"
-Loaded = Report | PairsReport | FamilyTree | Inspection
-KINDS: dict[str, type[Loaded]] = {kind.SCHEMA: kind for kind in (Report, PairsReport, FamilyTree, Inspection)}
+Loaded = Report | PairsReport | FamilyTree | Inspection | SearchReport
+KINDS: dict[str, type[Loaded]] = {
+    kind.SCHEMA: kind for kind in (Report, PairsReport, FamilyTree, Inspection, SearchReport)
+}
 """What can be opened, by its schema."""
 
 

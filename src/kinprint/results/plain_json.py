@@ -127,6 +127,13 @@ def build(kind: type[T], data: Any) -> T:
     return typing.cast(T, _converter(typing.cast(Hashable, kind))(data))
 
 
+def between_forks(kind: type[T]) -> tuple[Callable[[T], bytes], Callable[[bytes], T]]:
+    """Return what writes and reads such results on their way from a fork of this process."""
+    import orjson
+
+    return partial(write_json, indent=False), lambda raw: build(kind, orjson.loads(raw))
+
+
 @cache
 def _converter(kind: Any) -> Callable[[Any], Any]:
     """Return the function that makes a value of a declared type: found once, as a report has hundreds of thousands of values."""

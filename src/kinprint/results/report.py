@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from kinprint._util.plain import printable
 from kinprint.results import plain_json
 from kinprint.results.context import DeclaredFinding, FileReads, LayerGrid
-from kinprint.results.findings import Evidence, MethodFinding, Verdict
+from kinprint.results.findings import Evidence, MethodFinding, TowerFinding, Verdict
 from kinprint.results.later import LATER
 from kinprint.results.measurements import OK, RoleSummary, Skipped, TensorComparison
 from kinprint.results.models import ConfigDifference, ModelSummary, TokenizerDifference
@@ -70,6 +70,7 @@ class Report(Result):
     grids: tuple[LayerGrid, ...] = field(default=(), metadata=LATER)
     declared: DeclaredFinding | None = field(default=None, metadata=LATER)
     reads: tuple[FileReads, ...] = field(default=(), metadata=LATER)  # empty if the session kept no ledger
+    towers: tuple[TowerFinding, ...] = field(default=(), metadata=LATER)  # that both have, beside what was compared
 
     @property
     def plot(self) -> Any:

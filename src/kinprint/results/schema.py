@@ -24,6 +24,7 @@ from kinprint.results.models import ConfigDifference, TokenizerDifference
 from kinprint.results.plain_json import DATA, holds_text
 from kinprint.results.report import Report
 from kinprint.results.result import SCHEMA_VERSION, Result
+from kinprint.results.search import LOOK_ALIKE, RELATED, SAME_FILES, SAME_KEPT, SEARCH_CLASSES, FoundModel, SearchReport
 from kinprint.text import Text
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -32,6 +33,7 @@ TITLES: dict[type[Result], str] = {
     tree.PairsReport: "all pairs of several models",
     tree.FamilyTree: "family tree",
     Inspection: "description of one model",
+    SearchReport: "search of a catalog",
 }
 """What has a schema, and what the schema is called."""
 
@@ -58,6 +60,9 @@ _CLASSES: Mapping[tuple[type, str], tuple[str | int, ...]] = {
     (tree.KinLink, "shares"): findings.CLASSES,
     (tree.PairLine, "found"): findings.CLASSES,
     (tree.PairSummary, "class_"): findings.CLASSES,
+    (SearchReport, "class_"): SEARCH_CLASSES,
+    (FoundModel, "class_"): (RELATED, LOOK_ALIKE),
+    (FoundModel, "same"): (SAME_FILES, SAME_KEPT),
 }
 
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote, urljoin, urlsplit
 
 import urllib3
-from urllib3.exceptions import HTTPError, SSLError
+from urllib3.exceptions import HTTPError, InvalidHeader, SSLError
 
 from kinprint._util.plain import printable
 from kinprint._version import __version__
@@ -29,6 +29,7 @@ from kinprint.refs import ByteRange, shown
 from kinprint.sources import http_connection
 from kinprint.sources.base import Traffic, not_here, too_large
 from kinprint.sources.http_connection import DEFAULT_PORTS, Due, Nonsense, Response, ServerAddress
+from kinprint.sources.pace import Gate, quota_spent_s
 from kinprint.sources.private_network import ALLOW_LOCAL, POOLS, PrivateHost, is_private, kind_by_name
 from kinprint.sources.settings import Settings
 from kinprint.text import Text
@@ -37,6 +38,7 @@ T = TypeVar("T")
 
 _REDIRECTS = {301, 302, 303, 307, 308}
 _PASSING = {408, 425, 429, 500, 502, 503, 504}  # worth another try; any other status is an answer
+_BUSY = {429, 503}
 _MAX_HOPS = 5
 OFFLINE_HINT = "unset HF_HUB_OFFLINE or leave out --offline"
 _DRAIN_CAP, _DRAIN_S = 262_144, 5.0  # a new connection costs less than what may have no end
@@ -70,8 +72,9 @@ class HttpClient:
 
     clock = staticmethod(time.monotonic)
 
-    def __init__(self, settings: Settings, traffic: Traffic, stop: threading.Event) -> None:
+    def __init__(self, settings: Settings, traffic: Traffic, stop: threading.Event, gate: Gate | None = None) -> None:
         self.settings = settings
+        self._gate = gate
         self.traffic = traffic
         self._stop = stop
         self._trusted = origin_of(settings.endpoint)
@@ -95,11 +98,15 @@ class HttpClient:
         headers = {"User-Agent": f"kinprint/{__version__}", "Accept-Encoding": "identity"}
         if span is not None:
             headers["Range"] = f"bytes={span.start}-{span.end - 1}"
+        if self._gate is not None:
+            self._wait_for_turn(self._gate, origin_of(url).host)
         self.traffic.add(requests=1)
         try:
             if origin_of(url) == origin_of(begun_at) == self._trusted and self.settings.token:
                 headers["Authorization"] = f"Bearer {self.settings.token}"
             reply = self._request(url, headers, begun_at)
+            if self._gate is not None:
+                _tell_refusal(self._gate, origin_of(url).host, reply)
             return self._without_token(reply) if "Authorization" in headers else reply
         except PrivateHost as error:
             by_redirect = self.settings.private_servers is None
@@ -113,11 +120,18 @@ class HttpClient:
             # Such errors quote the address, the proxy's password included; nor may a traceback repeat it.
             hint = "check the address, and the proxy if one is set (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY)"
             raise TransferError(f"{shown(url)}: cannot be asked for: {_without_addresses(error)}", hint=hint) from None
-        except Nonsense as error:
+        except (Nonsense, InvalidHeader) as error:
             why = self.hidden(_describe(error))
             raise TransferError(f"{shown(url)}: the server breaks the protocol: {why}") from None
         except HTTPError as error:
             raise TryAgain(_describe(error)) from error
+
+    def _wait_for_turn(self, gate: Gate, host: str) -> None:
+        """Wait until the pace that all workers share allows a request; such waiting is not the request's own time."""
+        wait = gate.turn_s(host)
+        while wait > 0.0 and not self._stop.wait(wait):
+            self.due.extend(wait)
+            wait = gate.held_s(host)  # the host may have asked for more time meanwhile
 
     def hidden(self, text: str) -> str:
         """Return what a server said without the token, should it repeat it."""
@@ -164,13 +178,23 @@ class HttpClient:
             raise PrivateHost(place.host, kind)  # what other names stand for, the proxy alone knows
         manager = self._manager(proxy, context, public=public and proxy is None)
         # The place that was checked is the place that is asked: no other reader gets to read the address again.
+        reply: Response
         if proxy is None:
             pool = manager.connection_from_host(place.host, place.port, place.scheme)
-            return pool.urlopen("GET", target, headers=headers, **self._options())
-        host = f"[{place.host}]" if ":" in place.host else place.host
-        port = "" if place.port == DEFAULT_PORTS.get(place.scheme) else f":{place.port}"
-        address = f"{place.scheme}://{host}{port}{target}"
-        return manager.request("GET", address, headers=headers, **self._options())
+            reply = pool.urlopen("GET", target, headers=headers, **self._options())
+        else:
+            host = f"[{place.host}]" if ":" in place.host else place.host
+            port = "" if place.port == DEFAULT_PORTS.get(place.scheme) else f":{place.port}"
+            address = f"{place.scheme}://{host}{port}{target}"
+            reply = manager.request("GET", address, headers=headers, **self._options())
+        try:
+            http_connection.stated_length(
+                reply.status, reply.headers
+            )  # urllib3 reads on to the end where it makes no sense
+        except Nonsense:
+            reply.close()
+            raise
+        return reply
 
     def _options(self) -> dict[str, Any]:
         """Return how urllib3 is to ask: once, for the head alone, within the time that is left."""
@@ -234,7 +258,7 @@ class HttpClient:
                     why += f"; the {settings.retries} retries of this run are used up"
                     break
                 if wait >= due.left_s:
-                    why += f"; the {due.seconds:g} s for one request are over"
+                    why += "" if due.over in why else f"; {due.over}"
                     break
                 if number < settings.attempts:
                     self._stop.wait(wait)
@@ -256,7 +280,7 @@ class HttpClient:
     def next_hop(self, url: str, reply: Response, hops: int, label: str) -> str:
         """Return where a redirect leads, after checking that it may be followed. The reply is spent."""
         stated = reply.headers.get("Location") or ""
-        spend(reply)
+        spend(reply, self.due.left_s)
         try:
             target = urljoin(url, stated)
             origin = origin_of(target)
@@ -272,20 +296,26 @@ class HttpClient:
 
     def get_small(self, url: str, *, label: str, cap: int) -> tuple[bytes, str]:
         """Fetch a whole small file or API reply, at most `cap` bytes; return it with its tag, if any."""
+        body, replies = self._get_whole(url, label, cap)
+        tags = [reply.headers.get("X-Linked-ETag") for reply in replies[:-1]] + [replies[-1].headers.get("ETag")]
+        return body, plain_tag(next(filter(None, tags), ""))
 
-        def attempt() -> tuple[bytes, str]:
-            tags: list[str] = []
+    def get_linked(self, url: str, *, label: str, cap: int) -> tuple[bytes, str]:
+        """Fetch a page of an API reply, at most `cap` bytes; return it with its Link header, which tells of the next page."""
+        body, replies = self._get_whole(url, label, cap)
+        return body, replies[-1].headers.get("Link", "")
 
-            def learn(seen: Response, name: str = "X-Linked-ETag") -> None:
-                tags.append(seen.headers.get(name, ""))
+    def _get_whole(self, url: str, label: str, cap: int) -> tuple[bytes, list[Response]]:
+        """Return a body with all replies on the way to it, the last being its own."""
 
-            reply, _ = self.follow(url, label, learn, begun_at=url)
+        def attempt() -> tuple[bytes, list[Response]]:
+            replies: list[Response] = []
+            reply, _ = self.follow(url, label, replies.append, begun_at=url)
             if reply.status != 200:
                 raise status_error(reply, label=label, has_token=bool(self.settings.token))
-            learn(reply, "ETag")
             body = self._whole_body(reply, label, cap)
             self.refuse_echo(label, url, body)
-            return body, plain_tag(next(filter(None, tags), ""))
+            return body, [*replies, reply]
 
         return self.retrying(label, attempt)
 
@@ -330,22 +360,22 @@ def is_redirect(reply: Response) -> bool:
     return reply.status in _REDIRECTS
 
 
-def spend(reply: Response) -> None:
+def spend(reply: Response, most_s: float = _DRAIN_S) -> None:
     """Use up a short body so that its connection can serve again; give the connection up if the body is long."""
     length = content_length(reply)
     if length is not None and length <= 65536:
-        drain(reply)
+        drain(reply, most_s)
     else:
         reply.close()
 
 
-def drain(reply: Response) -> None:
+def drain(reply: Response, most_s: float = _DRAIN_S) -> None:
     """Use up the rest of a short body, so that its connection can serve again; give it up if that breaks or takes long."""
     seen, began = 0, time.monotonic()
     with suppress(HTTPError, OSError):
         while data := reply.read1(_DRAIN_CAP):
             seen += len(data)
-            if seen > _DRAIN_CAP or time.monotonic() - began > _DRAIN_S:
+            if seen > _DRAIN_CAP or time.monotonic() - began > min(most_s, _DRAIN_S):
                 break
         else:
             return
@@ -405,6 +435,14 @@ def status_error(reply: Response, *, label: str, has_token: bool) -> Exception:
         return NotFound(missing, hint="check the spelling of the address and the file")
     strange = Text("{label}: unexpected reply HTTP {status}", label=label, status=status)
     return TransferError(_with_reason(strange, said))
+
+
+def _tell_refusal(gate: Gate, host: str, reply: Response) -> None:
+    """Keep everybody back from a host that says it has had enough, or that this was the last request it allows for now."""
+    if reply.status in _BUSY:
+        gate.hold(host, _retry_after_s(reply.headers.get("Retry-After", "")))
+    elif (left := quota_spent_s(reply.headers.get("RateLimit", ""))) is not None:
+        gate.hold(host, left)
 
 
 def _with_reason(what: Text, why: str) -> Text:

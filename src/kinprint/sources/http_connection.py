@@ -59,8 +59,17 @@ class Due:
     def within(self, timeout_s: float) -> float:
         """Return a timeout that ends no later than the time there is; ProtocolError if that is over."""
         if (left := self.left_s) <= 0.0:
-            raise ProtocolError(f"the {self.seconds:g} s for one request are over")
+            raise ProtocolError(self.over)
         return min(timeout_s, left)
+
+    def extend(self, seconds: float) -> None:
+        """Add time that was not the server's."""
+        self._end += seconds
+
+    @property
+    def over(self) -> str:
+        """The sentence for a request whose time is over."""
+        return f"the {self.seconds:g} s for one request are over"
 
     def came(self, count: int) -> None:
         """Add time for bytes of a body: long ranges over slow lines may take what they need."""
@@ -265,7 +274,7 @@ class HttpConnections:
         return _Reply(self, link, int(found[2]), headers, keep=keep)
 
 
-def _length(status: int, headers: HTTPHeaderDict) -> int | None:
+def stated_length(status: int, headers: HTTPHeaderDict) -> int | None:
     """Return the length of the body, None if only its end will tell."""
     if status in (204, 304):
         return 0
@@ -305,7 +314,7 @@ class _Reply:
             raise ProtocolError(f"the reply is sent in the encoding {encoding[:80]!r}: expected none, or chunks")
         self._chunked = encoding == "chunked"
         # How much is still to come of the body, or of the current chunk; None until the connection ends.
-        self._left: int | None = 0 if self._chunked else _length(status, headers)
+        self._left: int | None = 0 if self._chunked else stated_length(status, headers)
         if self._left == 0 and not self._chunked:
             self._end()
 

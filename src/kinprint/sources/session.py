@@ -11,7 +11,7 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
-from kinprint._util.cores import cores
+from kinprint._util.cores import cores, one_thread_for_products
 from kinprint._util.sizes import format_size
 from kinprint.errors import BadSelection, BadSetting, BudgetExceeded, FileTooLarge, KinprintError
 from kinprint.refs import ByteRange, ModelRef, parse_ref, quotable
@@ -27,6 +27,8 @@ from kinprint.text import Text
 
 if TYPE_CHECKING:
     from kinprint.sources.http import HttpClient
+    from kinprint.sources.listing import ListedModel
+    from kinprint.sources.pace import Gate
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -42,6 +44,7 @@ def running(
 ) -> Iterator[Session]:
     """Give a session within the limits of `options`: the one that is handed in, which stays open, or one made for this run."""
     with (
+        one_thread_for_products(),
         nullcontext(session) if session else Session(settings, ledger=ledger) as run,
         run.reading(options.budget_bytes, files=options.files, bases=options.bases),
     ):
@@ -64,6 +67,7 @@ class Session(AbstractContextManager["Session"]):
         files: Sequence[str] = (),  # weight files to read in models that have one of these names, instead of choosing
         bases: Sequence[str] = (),  # models that adapters are merged into, instead of the declared; the first that fits
         ledger: Ledger | None = None,  # where to enter everything that is read; None for nowhere, at no cost
+        gate: Gate | None = None,  # asked before every request, where several runs share what a host allows
     ) -> None:
         self.settings = settings or Settings.from_env()
         self.budget_bytes = budget_bytes
@@ -76,6 +80,7 @@ class Session(AbstractContextManager["Session"]):
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._http: HttpClient | None = None
+        self._gate = gate
         root = self.settings.range_cache
         self.cache = RangeCache(root, self.settings.range_cache_cap_bytes) if root else None
         self._pool = DaemonPool(self.settings.connections)
@@ -136,7 +141,7 @@ class Session(AbstractContextManager["Session"]):
         from kinprint.sources.http import HttpClient
 
         with self._lock:
-            self._http = self._http or HttpClient(self.settings, self.traffic, self._stop)
+            self._http = self._http or HttpClient(self.settings, self.traffic, self._stop, self._gate)
             return self._http
 
     def _open(self, ref: ModelRef) -> Folder:
@@ -151,6 +156,12 @@ class Session(AbstractContextManager["Session"]):
         assert ref.path is not None
         root, only = (ref.path.parent, ref.path.name) if ref.kind == "file" else (ref.path, None)
         return LocalFolder(ref.text, root, self.traffic, only=only)
+
+    def models_of(self, owner: str) -> list[ListedModel]:
+        """Return all models that an organisation or user has on the hub, with their commits."""
+        from kinprint.sources.listing import list_models
+
+        return list_models(self._client, owner)
 
     def require_files(self, names: Sequence[str] | None = None) -> None:
         """Refuse a file that the user named and no model has: a misspelt name must not choose another file."""

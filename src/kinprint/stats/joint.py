@@ -1,6 +1,7 @@
 """Test several blocks (layers) at once, under one permutation for all or one for each."""
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
@@ -31,11 +32,22 @@ def rows_taken(blocks: int, width: int) -> int:
     return max(1, MAX_STACK // (width * max(blocks, 1)))
 
 
+def of_usual_width(blocks: Sequence[tuple[FloatArray, FloatArray]]) -> Sequence[tuple[FloatArray, FloatArray]]:
+    """Return the blocks that have as many permuted units as most of them, the more units if two numbers are as common."""
+    widths = Counter(one.shape[-1] for one, _ in blocks)
+    if len(widths) < 2:
+        return blocks
+    usual = max(widths, key=lambda width: (widths[width], width))
+    return [block for block in blocks if block[0].shape[-1] == usual]
+
+
 def joint_tail(blocks: Sequence[tuple[FloatArray, FloatArray]], *, seed: int = 0) -> NullResult:
     """Test all blocks at once like `joint_blocks`, on at most `MAX_STACK` elements, with a bound from a few rows."""
     # Where the normal tail is not believed, the Chernoff bound of a smaller stack is looked at too. The smaller p-value of the
     # two is taken and doubled: the second was looked at because of the first. What the summary by role asks for, the tests ask for
-    # again: the last answers are kept, by a hash of the values.
+    # again: the last answers are kept, by a hash of the values. Where layers differ in width, no permutation serves all of them:
+    # those of the usual width are tested.
+    blocks = of_usual_width(blocks)
     share = rows_taken(len(blocks), blocks[0][0].shape[-1] if blocks else 1)
     cut = [(one[:share], two[:share]) for one, two in blocks]
     # Python hashes bytes five times as fast as hashlib, with a secret of this process

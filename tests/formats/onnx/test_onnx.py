@@ -215,6 +215,108 @@ def test_nodes_inside_a_condition_are_looked_at(opened):
     assert checkpoint.tensors["m.o_proj.weight"].shape == (2, 3)
 
 
+def test_names_of_merged_graphs_lose_what_the_merging_put_behind_them(opened):
+    inner = [
+        helper.make_graph(
+            [
+                node("MatMul", ["x", "onnx::MatMul_7_merged_0"], f"p{n}", "MatMul_7"),
+                node("Add", [f"p{n}", "m.fc.bias_merged_0"], f"y{n}", "Add_8"),
+            ],
+            "b",
+            [],
+            [],
+        )
+        for n in (1, 2)
+    ]
+    nodes = [node("If", ["c"], "y", then_branch=inner[0], else_branch=inner[1])]
+    names = (
+        "onnx::MatMul_7_merged_0",
+        "m.fc.bias_merged_0",
+        "a.weight_merged_0",
+        "a.weight_merged_1",
+        "b.weight_merged_0",
+    )
+    tensors = [stored(name, drawn(3, 2) if "MatMul" in name else drawn(2)) for name in names]
+    checkpoint = opened(model_of([*tensors, stored("b.weight", drawn(2))], nodes))
+    # two tensors that would get one name keep their own
+    expected = {"m.fc.weight", "m.fc.bias", "a.weight_merged_0", "a.weight_merged_1", "b.weight_merged_0", "b.weight"}
+    assert set(checkpoint.tensors) == expected
+    assert checkpoint.tensors["m.fc.weight"].shape == (2, 3)
+
+
+def fused_bert(layers=2, width=8, neurons=12, *, coded=False):
+    """A BERT as onnxruntime's optimiser leaves it: q, k and v in one, biases inside norms and activations, names lost."""
+    parameters, tensors, nodes, x = {}, [], [], "x"
+
+    def product(layer, module, source, out):
+        name = f"onnx::MatMul_{layer}_{module}"
+        tensors.append(stored(name, parameters[f"bert.encoder.layer.{layer}.{module}.weight"].T))
+        nodes.append(node("MatMul", [source, name], out, f"MatMul_{layer}_{len(nodes)}"))
+
+    for layer in range(layers):
+        head = f"bert.encoder.layer.{layer}."
+        shapes = {"attention.output.dense": (width, width), "intermediate.dense": (neurons, width)}
+        shapes |= {"output.dense": (width, neurons), "attention.qkv": (3 * width, width)}
+        for module, shape in shapes.items():
+            parameters[f"{head}{module}.weight"], parameters[f"{head}{module}.bias"] = drawn(*shape), drawn(shape[0])
+        for norm in ("attention.output.LayerNorm", "output.LayerNorm"):
+            for end in ("weight", "bias"):
+                parameters[f"{head}{norm}.{end}"] = drawn(width)
+
+        qkv = f"Attention_{layer}_qkv_weight"
+        if coded:
+            codes = RNG.integers(-127, 127, (width, 3 * width)).astype(np.int8)
+            parameters[f"{head}attention.qkv.weight"] = codes.T * np.float32(0.25)
+            tensors += [stored(qkv, codes), stored(f"s{layer}", np.float32(0.25)), stored(f"z{layer}", np.int8(0))]
+        else:
+            tensors.append(stored(qkv, parameters[f"{head}attention.qkv.weight"].T))
+        tensors.append(stored(f"Attention_{layer}_qkv_bias", parameters[f"{head}attention.qkv.bias"]))
+        more = ["i", f"s{layer}", "", "iz", f"z{layer}"] if coded else ["mask"]
+        inputs = [x, qkv, f"Attention_{layer}_qkv_bias", *more]
+        nodes.append(
+            node("QAttention" if coded else "Attention", inputs, f"a{layer}", domain="com.microsoft", num_heads=2)
+        )
+        product(layer, "attention.output.dense", f"a{layer}", f"b{layer}")
+        norm, add = f"{head}attention.output.LayerNorm", f"{head}attention.output.dense.bias"
+        inputs = [f"b{layer}", x, f"{norm}.weight", f"{norm}.bias", add]
+        nodes.append(node("SkipLayerNormalization", inputs, f"c{layer}", domain="com.microsoft"))
+        product(layer, "intermediate.dense", f"c{layer}", f"d{layer}")
+        nodes.append(
+            node("BiasGelu", [f"d{layer}", f"{head}intermediate.dense.bias"], f"e{layer}", domain="com.microsoft")
+        )
+        product(layer, "output.dense", f"e{layer}", f"f{layer}")
+        norm = f"{head}output.LayerNorm"
+        inputs = [f"f{layer}", f"c{layer}", f"{norm}.weight", f"{norm}.bias", f"{head}output.dense.bias"]
+        nodes.append(node("SkipLayerNormalization", inputs, x := f"g{layer}", domain="com.microsoft"))
+    named = [
+        (name, values) for name, values in parameters.items() if not name.endswith("qkv.bias") and values.ndim == 1
+    ]
+    return model_of([*tensors, *(stored(name, values) for name, values in named)], nodes), parameters
+
+
+@pytest.mark.parametrize("coded", [False, True])
+def test_operators_that_onnxruntime_fused_give_back_norms_attention_and_mlps(tmp_path, session_for, coded):
+    content, parameters = fused_bert(coded=coded)
+    onnx.save(content, tmp_path / "model.onnx")
+    model = open_model(str(tmp_path), session_for())
+    assert (model.naming.architecture, model.naming.unmapped, model.naming.layers) == ("bert", (), 2)
+    for layer in range(2):
+        head = f"bert.encoder.layer.{layer}."
+        parts = np.split(parameters[f"{head}attention.qkv.weight"], 3)
+        for role, values in zip(("attn_q", "attn_k", "attn_v"), parts, strict=True):
+            assert np.array_equal(model.tensor(role, layer), values)
+        for role, module in (
+            ("attn_o", "attention.output.dense"),
+            ("mlp_up", "intermediate.dense"),
+            ("mlp_down", "output.dense"),
+        ):
+            assert np.array_equal(model.tensor(role, layer), parameters[f"{head}{module}.weight"])
+        norms = ("attention_output_norm", "attention.output.LayerNorm"), ("mlp_output_norm", "output.LayerNorm")
+        for role, module in norms:
+            assert np.array_equal(model.tensor(role, layer), parameters[f"{head}{module}.weight"])
+    assert model.config["num_attention_heads"] == 2
+
+
 def test_weights_inside_nodes_are_tensors_too(opened):
     values = drawn(16, 8)
     nodes = [
@@ -491,3 +593,22 @@ def test_the_best_of_several_files(tmp_path, session_for):
     assert [file.name for file in checkpoint.files] == ["model_fp16.onnx"]
     onnx.save(simple(), tmp_path / "model.onnx")
     assert open_model(str(tmp_path), session_for()).checkpoint.files[0].name == "model.onnx"
+
+
+def test_an_encoder_that_was_exported_beside_its_decoder_is_read_with_it(tmp_path, session_for):
+    (tmp_path / "onnx").mkdir()
+    parts = {"encoder_model": "layers.0.fc1.weight", "decoder_model_merged": "model.decoder.layers.0.fc1.weight"}
+    for ending in ("", "_quantized"):
+        for part, name in parts.items():
+            tensors = [stored(name, drawn(3, 2)), stored("shared.weight", drawn(5, 2))]
+            onnx.save(model_of(tensors), tmp_path / "onnx" / f"{part}{ending}.onnx")
+    onnx.save(simple(), tmp_path / "onnx" / "decoder_with_past_model.onnx")
+    checkpoint = open_checkpoint(str(tmp_path), session_for())
+    assert [file.name for file in checkpoint.files] == ["onnx/encoder_model.onnx", "onnx/decoder_model_merged.onnx"]
+    expected = {
+        "encoder.layers.0.fc1.weight",
+        "encoder.shared.weight",
+        "model.decoder.layers.0.fc1.weight",
+        "shared.weight",
+    }
+    assert set(checkpoint.tensors) == expected

@@ -11,7 +11,6 @@ from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import whole
 from kinprint.formats.quantised.settings import settings_of
 from kinprint.formats.safetensors.writer import STORAGE, TensorSpec, encode, layout
-from kinprint.formats.tensors import Tensors
 from kinprint.model.model import open_model
 from support import quantisers
 from support.fuzzing import MemorySession, fuzz
@@ -26,16 +25,11 @@ def matrix(out=32, width=64, seed=3):
     return np.random.default_rng(seed).standard_normal((out, width)).astype(np.float32)
 
 
-def no_read(_slices):
-    raise AssertionError("nothing has to be read")
-
-
-def test_plain_models_are_left_alone():
-    rows = {f"x{n}.weight": (f"x{n}.weight", "BF16", (4, 4), 0, 32 * n, 32 * n + 32) for n in range(3)}
-    tensors = Tensors(rows)
-    found, notes = quantised.assemble(tensors, {"quantization_config": {"quant_method": "strange"}}, no_read)
-    assert found is tensors
-    assert notes == ()
+def test_plain_models_are_left_alone(tmp_path, session_for):
+    tensors = {f"x{n}.weight": matrix() for n in range(3)}
+    write_checkpoint(tmp_path, tensors, {**LLAMA, "quantization_config": {"quant_method": "strange"}})
+    checkpoint = open_checkpoint(str(tmp_path), session_for())
+    assert (sorted(checkpoint.tensors), checkpoint.notes) == (sorted(tensors), ())
 
 
 def test_buffers_of_integers_are_no_quantisation(tmp_path, session_for):

@@ -13,7 +13,8 @@ from kinprint.lab.lineage.pages import write_report
 from kinprint.lab.lineage.running import RESULTS
 from kinprint.lab.lineage.scoring import MethodOutcome, auc, table, threshold
 from kinprint.lab.lineage.trials import RELATED, UNRELATED, Trial, trials_of
-from kinprint.lab.zoo.plan import QUICK
+from kinprint.lab.lineage.verdicts import tells_what_was_done
+from kinprint.lab.zoo.plan import FULL, QUICK
 from kinprint.lab.zoo.store import Zoo
 from support.places import FAMILY_MODELS
 
@@ -161,7 +162,18 @@ def test_the_verdict_is_a_row_too_and_workers_give_the_same(small_zoo, tmp_path)
             assert found.note == "no_evidence", trial
         if trial.answer == RELATED:
             assert found.value == 1.0, (trial, found)
-    assert "False accusations: 0 of" in write_report(bench, tmp_path)[0].read_text()
+    page = write_report(bench, tmp_path)[0].read_text()
+    assert "False accusations: 0 of" in page
+    assert "untrue in 0: none" in page
+
+
+def test_every_attack_of_the_zoo_has_kinds_that_are_true_of_it():
+    attacks = {member.attack for member in FULL if member.relation in ("derived", "merged", "transplant")}
+    for attack in attacks:
+        assert not tells_what_was_done(attack, "nothing of the kind"), attack
+    assert tells_what_was_done("finetune+quantised", "trained_and_quantised")
+    assert not tells_what_was_done("quantised", "re_based")
+    assert not tells_what_was_done("linear", "vocabulary_replaced")
 
 
 def test_the_command_writes_its_pages(small_zoo, tmp_path, monkeypatch):

@@ -92,7 +92,7 @@ def unrelated():
 
 
 def test_no_evidence_says_how_small_a_share_would_have_been_noticed(unrelated):
-    assert "If only 15% of the weights of mlp_up were common to both" in answer(unrelated, 200)
+    assert "If only 15% of the weights of MLP up matrices were common to both" in answer(unrelated, 200)
     unknown = replace(unrelated, evidence=replace(unrelated.evidence, power=()))
     assert "noticed" not in answer(unknown)
 

@@ -16,7 +16,7 @@ from kinprint._util.plain import printable
 from kinprint.comparison.pipeline import compare
 from kinprint.model.inspection import inspect
 from kinprint.render.terminal.cache import print_cache
-from kinprint.render.terminal.report import print_inspection, print_report
+from kinprint.render.terminal.report import MOST_NAMES, print_inspection, print_report
 from kinprint.render.texts.words import Words
 from kinprint.results.measurements import Skipped
 from kinprint.results.options import Options
@@ -85,6 +85,16 @@ def test_an_inspection_lists_every_unnamed_tensor_inert(hostile):
     assert "[red]x[/red]" in text
     data = json.loads(found.to_json())
     assert set(data["model"]["unmapped"]) == set(HOSTILE)
+
+
+@pytest.mark.parametrize(("lang", "said"), [("en", "and 41 more: --format json lists all"), ("ko", "그 밖에 41개")])
+def test_of_very_many_unnamed_tensors_the_first_are_listed(hostile, lang, said):
+    found = inspect(str(hostile / "m"), settings=Settings())
+    names = tuple(f"odd.{number}" for number in range(MOST_NAMES + 41))
+    text = shown(print_inspection, replace(found, model=replace(found.model, unmapped=names)), lang=lang)
+    assert text.count("  odd.") == MOST_NAMES
+    assert said in text
+    assert f"{len(names)}" in text
 
 
 @pytest.mark.parametrize(("a", "b"), [("m", "n"), ("n", "m"), ("m", "m")])

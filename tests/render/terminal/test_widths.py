@@ -10,7 +10,8 @@ from rich.console import Console
 import kinprint
 from kinprint.render.content.blocks import Cell, Column, Table
 from kinprint.render.forms import show
-from kinprint.render.terminal.layout import line, print_table, whole_line
+from kinprint.render.terminal.layout import print_table
+from kinprint.render.terminal.lines import line, whole_line
 from support.places import DEMO_MODELS, GOLDEN_REPORTS
 
 WIDTHS = [30, 40, 60, 80, 120, 140]

@@ -6,7 +6,7 @@ from kinprint.fingerprints.base import METHODS
 
 __all__ = ["METHODS"]
 
-_MODULES = "awm fixed_points huref kin match match_activations mdir neuron_gram norms pdf reef spectral"
+_MODULES = "awm compact fixed_points huref kin match match_activations mdir neuron_gram norms pdf reef spectral"
 
 for _name in _MODULES.split():
     import_module(f"kinprint.fingerprints.methods.{_name}")

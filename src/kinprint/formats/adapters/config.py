@@ -12,10 +12,9 @@ from pathlib import Path
 
 from kinprint._util.plain import printable
 from kinprint.errors import BadReference, FormatError, NotFound
+from kinprint.formats.adapters.files import ADAPTER_CONFIG
 from kinprint.refs import ModelRef, parse_ref, quotable
 
-ADAPTER_CONFIG = "adapter_config.json"
-ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin")
 GIVE_BASE = "name the model that the adapter belongs to with --base MODEL"
 MERGE = "merge the adapter with PEFT and compare the result"
 MAX_RANK = 1 << 16

@@ -14,9 +14,8 @@ import numpy as np
 from kinprint._util.numeric import FloatArray
 from kinprint._util.plain import printable
 from kinprint.errors import FormatError, UnsupportedDtype
-from kinprint.formats.adapters.config import ADAPTER_FILES, GIVE_BASE, MERGE, LoraSettings
+from kinprint.formats.adapters.config import GIVE_BASE, MERGE, LoraSettings
 from kinprint.formats.dtypes import FLOATS, ITEM_BYTES, Array
-from kinprint.formats.format import FORMATS
 from kinprint.formats.plan import columns
 from kinprint.formats.row_maker import Input, by_element, by_row, entire, made_of
 from kinprint.formats.tensors import Row, TensorInfo, Tensors
@@ -37,28 +36,9 @@ _PART = re.compile(
 _WRAPPED = re.compile(r"\.(?:modules_to_save(?:\.default)?|base_layer)(?=\.)")
 _STRANGE = re.compile(r"(?:^|\.)(?:lora_|trainable_tokens_|token_adapter)")
 _INDEX = re.compile(r"[0-9]+")
-_WHOLE_MODEL = re.compile(r"-\d{5}-of-\d{5}\.[A-Za-z0-9]+$")
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 _SHOWN = 12
 _AGAIN = "the adapter's file and its config do not belong together, or are damaged; fetch both again"
-
-
-def has_full_weights(listed: Collection[str]) -> bool:
-    """Whether a folder that may hold an adapter holds a whole model, beside what trainers leave behind."""
-    for name in listed:
-        if "/" in name or name in ADAPTER_FILES:
-            continue
-        for item in FORMATS.values():
-            known = name in (*item.index_names, *item.single_names)
-            if known or (item.claims(name) and (item.split_by_name or _WHOLE_MODEL.search(name))):
-                return True
-    return False
-
-
-def without_adapter(listed: frozenset[str]) -> frozenset[str]:
-    """Return the files of a whole model, without the adapter that lies beside it."""
-    beside = listed & set(ADAPTER_FILES)
-    return listed - beside if beside and has_full_weights(listed) else listed
 
 
 @dataclass(frozen=True, slots=True)

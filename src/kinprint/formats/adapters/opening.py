@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from kinprint._util.plain import printable
 from kinprint.errors import AccessDenied, BadReference, FormatError, NotFound, SourceError
 from kinprint.formats.adapters import config
-from kinprint.formats.adapters.config import ADAPTER_CONFIG, ADAPTER_FILES, GIVE_BASE, LoraSettings, read_settings
-from kinprint.formats.adapters.lora import has_full_weights, merge, read_adapter
+from kinprint.formats.adapters.config import GIVE_BASE, LoraSettings, read_settings
+from kinprint.formats.adapters.files import adapter_names
+from kinprint.formats.adapters.lora import merge, read_adapter
 from kinprint.formats.checkpoint import Checkpoint, WeightFile, open_checkpoint
 from kinprint.formats.checks import read_json_of
 from kinprint.formats.format import FIRST_READ, load_file
@@ -37,23 +38,11 @@ class AdapterFiles:
 
 def find_adapter(folder: Folder, wanted: str | None, run: Session, *, unlisted: bool = False) -> AdapterFiles | None:
     """Return the adapter in a folder, or that the `wanted` file belongs to; `unlisted`: ask for its usual files."""
-    names = _names(folder, wanted, unlisted=unlisted)
+    names = adapter_names(folder, wanted, unlisted=unlisted)
     if not names:
         return None
     document = read_json_of(run, folder, names[0], cap=CONFIG_CAP)
     return None if document is None else AdapterFiles(folder, document, *_first(folder, names[1:]))
-
-
-def _names(folder: Folder, wanted: str | None, *, unlisted: bool) -> tuple[str, ...]:
-    """Return the adapter's config and the names that its weights may have."""
-    if wanted is not None:
-        below, slash, name = wanted.rpartition("/")
-        return (below + slash + ADAPTER_CONFIG, wanted) if name in ADAPTER_FILES else ()
-    listed = folder.names
-    if listed is None:
-        return (ADAPTER_CONFIG, *ADAPTER_FILES) if unlisted else ()
-    found = tuple(name for name in ADAPTER_FILES if name in listed)
-    return (ADAPTER_CONFIG, *found) if found and ADAPTER_CONFIG in listed and not has_full_weights(listed) else ()
 
 
 def _first(folder: Folder, names: Sequence[str]) -> tuple[str, Source]:

@@ -9,7 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -41,6 +41,12 @@ PRODUCTS = {
     "MatMulNBits": _OperatorInputs(1, 2, 3, 5),
 }
 _TURNABLE = frozenset({"Gemm", "QGemm"})
+_FUSED_BIASES = {"SkipLayerNormalization": 4, "SkipSimplifiedLayerNormalization": 3, "BiasGelu": 1, "FastGelu": 1}
+"""Operators of onnxruntime that add the bias of the product before them, and which of their inputs that is."""
+FUSED_ATTENTION = {"Attention": _OperatorInputs(1, bias=2), "QAttention": _OperatorInputs(1, 4, 7, 2)}
+"""Operators of onnxruntime that multiply with q, k and v in one matrix, in × out."""
+_MERGED = re.compile(r"_merged_[0-9]+(?=(?:_(?:quantized|scales?|zero_points?|zp))?$)")
+_OUTPUT = re.compile(r"\.(?:output\.dense|out_lin|out_proj|o_proj|dense)$")
 _CODED_SUFFIX = re.compile(r"_(?:quantized|q|Q[248]|int8|uint8)$")
 _ANONYMOUS = re.compile(r"[^.]*[0-9]")
 _IN_BY_OUT = frozenset({"c_attn", "c_proj", "c_fc", "q_attn"})  # GPT-2's own, in × out in every format
@@ -83,6 +89,20 @@ def is_anonymous(name: str) -> bool:
     return "/" in name or "::" in name or _ANONYMOUS.fullmatch(name) is not None
 
 
+def unmerged(contents: Contents) -> Contents:
+    """Take off what is put behind names where two graphs of one model were merged (`decoder_model_merged.onnx`)."""
+    names = {name: _MERGED.sub("", name) for name in contents.tensors if _MERGED.search(name)}
+    counts = Counter(names.values())
+    names = {old: new for old, new in names.items() if counts[new] == 1 and new not in contents.tensors}
+    if not names:
+        return contents
+    tensors = {
+        new: tensor._replace(name=new) for name, tensor in contents.tensors.items() for new in (names.get(name, name),)
+    }
+    nodes = [node._replace(inputs=tuple(names.get(name, name) for name in node.inputs)) for node in contents.nodes]
+    return replace(contents, tensors=tensors, nodes=nodes)
+
+
 class GraphStudy:
     """Finds codings, names and numbers of heads from the nodes."""
 
@@ -104,11 +124,16 @@ class GraphStudy:
         for node in self._nodes:
             self._follow(node)
         products = [node for node in self._nodes if node.operator in PRODUCTS]
+        attentions = [node for node in self._nodes if node.operator in FUSED_ATTENTION]
         for node in products:
-            self._scales(node)
+            self._scales(node, PRODUCTS[node.operator])
+        for node in attentions:
+            self._scales(node, FUSED_ATTENTION[node.operator])
         self._by_convention()
         for node in products:
             self._product(node)
+        for node in attentions:
+            self._attention(node)
         self._named_codes()
         self._copies()
         return self._found
@@ -158,8 +183,7 @@ class GraphStudy:
     def _is_code(self, name: str, *, wide: bool = False) -> bool:
         return self._tensors[name].dtype in (CODES | _WIDE_CODES if wide else CODES)
 
-    def _scales(self, node: GraphNode) -> None:
-        places = PRODUCTS[node.operator]
+    def _scales(self, node: GraphNode, places: _OperatorInputs) -> None:
         source = self._derived.get(_input(node, places.weight))
         scale = self._derived.get(_input(node, places.scale))
         if source is None or scale is None or not self._is_code(source.base) or source.base in self._found.codings:
@@ -193,6 +217,23 @@ class GraphStudy:
             # onnxruntime transposes a linear layer's weight before quantising, under the same name.
             self._found.names[base] = (name, True)
 
+    def _attention(self, node: GraphNode) -> None:
+        """Name q, k and v in one matrix by the module that the output of attention goes to."""
+        users = self._uses.get(node.outputs[0], [])
+        output = self._module(users[0]) if len(users) == 1 and users[0].operator in PRODUCTS else ""
+        block = _OUTPUT.sub("", output)
+        if not output or block == output:
+            return
+        places = FUSED_ATTENTION[node.operator]
+        for place, ending in ((places.weight, "weight"), (places.bias, "bias")):
+            source = self._derived.get(_input(node, place))
+            sides = len(self._tensors[source.base].shape) if source is not None else 0
+            if source is not None and sides == (2 if ending == "weight" else 1) and not source.transposed:
+                self._found.names.setdefault(source.base, (f"{block}.qkv.{ending}", ending == "weight"))
+        heads = node.attribute("num_heads", 0)
+        if heads > 0:
+            self._found.config.setdefault("num_attention_heads", heads)
+
     def _given(self, base: str, value: str) -> str:
         """Return the name that a tensor has, or that of the value it is decoded to."""
         stem = _CODED_SUFFIX.sub("", base)
@@ -210,8 +251,10 @@ class GraphStudy:
     def _added(self, node: GraphNode) -> str:
         """Return the name of the bias that is added to the output of a node."""
         for step in self._onwards(node):
-            if step.operator == "Add":
-                names = [name for name in step.inputs if name in self._derived and name.endswith(".bias")]
+            if step.operator == "Add" or step.operator in _FUSED_BIASES:
+                place = _FUSED_BIASES.get(step.operator)
+                inputs = step.inputs if place is None else step.inputs[place : place + 1]
+                names = [name for name in inputs if name in self._derived and name.endswith(".bias")]
                 return names[0] if len(names) == 1 and not is_anonymous(names[0]) else ""
         return ""
 
@@ -219,7 +262,7 @@ class GraphStudy:
         """Walk on from a node while its output goes to one place only."""
         for _ in range(_HOPS):
             users = self._uses.get(node.outputs[0], [])
-            if len(users) != 1 or users[0].operator not in ("Cast", "Mul", "Add", "Reshape"):
+            if len(users) != 1 or users[0].operator not in {"Cast", "Mul", "Add", "Reshape"} | _FUSED_BIASES.keys():
                 return
             node = users[0]
             yield node

@@ -6,12 +6,11 @@ nodes are read because they hold what the tensors lack: names, and scales of qua
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Collection, Mapping
 from urllib.parse import unquote
 
 from kinprint.errors import FormatError, NotFound, UnsupportedDtype
-from kinprint.formats.checks import CONFIG_NAME, read_json_of, refuse_lfs_pointer
+from kinprint.formats.checks import CONFIG_NAME, read_above, refuse_lfs_pointer
 from kinprint.formats.dtypes import FLOATS, stored_bytes
 from kinprint.formats.format import Shard
 from kinprint.formats.onnx import graph
@@ -21,7 +20,7 @@ from kinprint.formats.onnx.protobuf import Window
 from kinprint.formats.onnx.protos import LEAST_CODES, Contents, StoredTensor, read_model
 from kinprint.formats.row_maker import RowMaker, made_of
 from kinprint.formats.tensors import TensorInfo
-from kinprint.refs import ModelRef, check_member_name
+from kinprint.refs import check_member_name
 from kinprint.sources.base import CONFIG_CAP, Folder, Source
 from kinprint.sources.session import Session
 from kinprint.text import Text
@@ -36,7 +35,7 @@ def load(session: Session, folder: Folder, source: Source, number: int, first_re
     """Read the description of a model's tensors, and find their names."""
     window = Window(session, source, first_read)
     refuse_lfs_pointer(window.take(0, min(64, window.size)), window.label)
-    contents = read_model(window)
+    contents = graph.unmerged(read_model(window))
     places = _TensorFiles(folder, source, number)
     stored = {name: places.of(tensor) for name, tensor in contents.tensors.items()}
     findings = graph.GraphStudy(contents).run()
@@ -130,7 +129,7 @@ class _Builder:
     """Makes the tensors that the model had from those that are stored."""
 
     def __init__(self, stored: Mapping[str, TensorInfo], findings: Findings, label: str) -> None:
-        self._stored, self._label = stored, label
+        self._stored, self.label = stored, label
         self._codings = findings.codings
 
     def make(self, base: str, name: str, *, across: bool) -> TensorInfo:
@@ -179,7 +178,7 @@ class _Builder:
 
     def misfit(self, codes: TensorInfo | StoredTensor, why: str) -> UnsupportedDtype:
         """Return the error for codes that cannot be decoded."""
-        said = f"{self._label}: tensor {codes.name[:200]!r} is quantised in a way that is not known: {why[:200]}"
+        said = f"{self.label}: tensor {codes.name[:200]!r} is quantised in a way that is not known: {why[:200]}"
         return UnsupportedDtype(said, hint="compare a copy of the model that is not quantised")
 
 
@@ -204,6 +203,9 @@ def _named(builder: _Builder, contents: Contents, findings: Findings, notes: lis
     for name, base in findings.copies.items():
         if name not in rows and not _is_constant(name, contents.tensors[base]):
             rows[name] = builder.make(base, name, across=False)
+    if _ENCODER.search(builder.label) and not any("encoder." in name for name in rows):
+        # exported by itself: the encoder of an encoder-decoder
+        rows = {f"encoder.{name}": row._replace(name=f"encoder.{name}") for name, row in rows.items()}
     wrapper = graph.wrapper_of(rows)
     if wrapper and len({name.removeprefix(wrapper) for name in rows}) == len(rows):
         rows = {name.removeprefix(wrapper): row._replace(name=name.removeprefix(wrapper)) for name, row in rows.items()}
@@ -240,24 +242,7 @@ def _config(session: Session, folder: Folder, findings: Findings) -> Mapping[str
             return None
     elif session.read_small(folder, CONFIG_NAME, CONFIG_CAP) is not None:
         return None
-    return _config_above(session, folder) or findings.config or None
-
-
-def _config_above(session: Session, folder: Folder) -> dict[str, object] | None:
-    kind, location = folder.provenance.kind, folder.provenance.location
-    if kind in ("url-file", "url-folder"):
-        here = location.rsplit("/", 1)[0] if kind == "url-file" else location.rstrip("/")
-        parent, _, last = here.rpartition("/")
-        above = ModelRef(parent, "url", url=parent)
-    elif kind in ("file", "folder"):
-        path = Path(location).parent if kind == "file" else Path(location)
-        last = path.absolute().name
-        # The path as written, so that a recording can be read on another machine.
-        path = path.parent if path.name else path / ".."
-        above = ModelRef(str(path), "folder", path=path)
-    else:
-        return None
-    return read_json_of(session, session.open_folder(above), CONFIG_NAME, cap=CONFIG_CAP) if last == "onnx" else None
+    return read_above(session, folder, CONFIG_NAME, CONFIG_CAP) or findings.config or None
 
 
 _GRADES = (
@@ -267,6 +252,19 @@ _GRADES = (
 )
 
 
+def with_encoder(name: str, files: Collection[str]) -> tuple[str, ...]:
+    """Return a decoder's file with that of the encoder of the same precision, which was exported beside it."""
+    encoder = re.sub(r"(^|/)decoder_model(?:_merged)?", r"\1encoder_model", name)
+    return (encoder, name) if encoder != name and encoder in files else (name,)
+
+
+_PARTS = ("decoder_with_past", "decoder_model", "encoder_model", "vision", "audio", "embed_tokens")
+"""Files of a model that was exported in parts, after `model` and `decoder_model_merged`, which have most of it."""
+_ENCODER = re.compile(r"(?:^|/)encoder_model[^/]*\.onnx$")
+
+
 def grade(name: str) -> tuple[int, str]:
-    """Order a model's files by what their names say of precision."""
-    return next((rank for rank, words in _GRADES if words.search(name)), 0), name
+    """Order a model's files by what their names say of the part of the model they hold, and of precision."""
+    stem = name.rsplit("/", 1)[-1]
+    part = 0 if "merged" in stem else next((10 * at for at, word in enumerate(_PARTS, 1) if stem.startswith(word)), 0)
+    return part + next((rank for rank, words in _GRADES if words.search(name)), 0), name

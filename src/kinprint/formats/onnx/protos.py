@@ -23,7 +23,8 @@ LEAST_WEIGHT = 64  # elements of a constant inside a node that counts as a weigh
 OPERATORS = frozenset({
     "MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "QGemm", "MatMulIntegerToFloat",
     "DynamicQuantizeMatMul", "MatMulNBits", "Add", "Cast", "Mul", "Sub", "Identity", "Transpose",
-    "DequantizeLinear", "Gather", "Reshape", "Concat", "Constant",
+    "DequantizeLinear", "Gather", "Reshape", "Concat", "Constant", "Attention", "QAttention", "BiasGelu", "FastGelu",
+    "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
 })  # fmt: skip
 DTYPES = {
     1: "F32", 2: "U8", 3: "I8", 5: "I16", 6: "I32", 7: "I64", 9: "BOOL", 10: "F16", 11: "F64", 16: "BF16",

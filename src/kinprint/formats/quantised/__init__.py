@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kinprint.errors import FormatError, UnsupportedDtype
-from kinprint.formats.dtypes import FLOATS, Array
+from kinprint.formats.dtypes import FLOATS, PLAIN, Array
 from kinprint.formats.plan import TensorSlice, whole
 from kinprint.formats.quantised import bitsandbytes, fp8, gptq_awq, mlx, mxfp4, packed
 from kinprint.formats.quantised.modules import FloatArray, QuantisedLayer, chunks
@@ -26,7 +26,6 @@ __all__ = ["assemble"]
 
 Read = Callable[[Sequence[TensorSlice]], list[Array]]
 
-_PLAIN = frozenset({"F64", "F32", "F16", "BF16"})
 _SUFFIXES = frozenset({
     "qweight", "qzeros", "scales", "biases", "g_idx", "SCB", "weight_format", "weight_scale",
     "weight_scale_inv", "weight_scale_2", "weight_global_scale", "weight_zero_point", "weight_packed",
@@ -85,8 +84,6 @@ def assemble(
 ) -> tuple[Mapping[str, Row | TensorInfo], tuple[Text, ...]]:
     """Return all tensors of a checkpoint, those of quantised layers put together in place of their parts, and notes."""
     # `read` is called for the few small tensors that hold shapes: one for all layers that are alike.
-    if tensors.dtypes() <= _PLAIN:  # every form of quantisation stores integers or 8-bit floats
-        return tensors, ()
     settings = settings_of(config)
     if settings.method is not None and settings.method not in KNOWN_METHODS:
         return tensors, _unknown(tensors, settings.method)
@@ -145,7 +142,7 @@ def _layers(tensors: Tensors, settings: QuantisationSettings) -> tuple[dict[str,
         if found.keys() != {"weight"}
     }
     # Scales beside a weight of plain floats are left over from a quantisation that was undone.
-    coded = {s: layer for s, layer in layers.items() if any(part.dtype not in _PLAIN for part in layer.parts.values())}
+    coded = {s: layer for s, layer in layers.items() if any(part.dtype not in PLAIN for part in layer.parts.values())}
     return coded, unused
 
 
@@ -264,7 +261,7 @@ def _notes(made: Sequence[tuple[TensorInfo, ...]], refused: Mapping[Text, Sequen
 
 def _unknown(tensors: Tensors, method: str) -> tuple[Text, ...]:
     kinds = Counter(tensor.dtype for tensor in tensors.values())
-    strange = sum(count for dtype, count in kinds.items() if dtype not in _PLAIN)
+    strange = sum(count for dtype, count in kinds.items() if dtype not in PLAIN)
     if not any(dtype in FLOATS for dtype in kinds):
         raise UnsupportedDtype(
             f"quantisation {method[:40]!r} is not known, and no tensor is stored as floating-point numbers",

@@ -64,12 +64,18 @@ def lineage_command(
     the first stopped. Writes lineage.md, cells.csv, pairs.csv and a heatmap.
     """
     from kinprint._util.files import write_whole
+    from kinprint.cli.outputs import check_target
     from kinprint.cli.progress import ProgressLine
     from kinprint.errors import NeedsExtra
     from kinprint.lab.lineage.bench import null_of, open_or_build, run_benchmark
-    from kinprint.lab.lineage.heatmap import draw
-    from kinprint.lab.lineage.pages import write_report
+    from kinprint.lab.lineage.heatmap import FILES, draw
+    from kinprint.lab.lineage.pages import CELLS, PAIRS, REPORT, write_report
+    from kinprint.lab.lineage.running import RESULTS
 
+    for name in (RESULTS, REPORT, CELLS, PAIRS, *FILES):
+        check_target(out / name, (out, *out.parents))
+    if write_null is not None:
+        check_target(write_null)
     with ProgressLine(enabled=False if quiet else None) as line:
         zoo = open_or_build(place, full=full, workers=workers, progress=line.stage)
         words = ["kinprint bench lineage", *(["--full"] if full else []), *(["--no-verdict"] if no_verdict else [])]
@@ -117,11 +123,14 @@ def red_team_command(out: Path, principles: tuple[int, ...], resume: bool, worke
     Writes red-team.csv, and the section of lineage.md if that page is in the folder. Models that are trained need the extra torch.
     """
     from kinprint._util.files import make_folder, write_whole
+    from kinprint.cli.outputs import check_target
     from kinprint.lab.lineage.pages import REPORT
     from kinprint.lab.red_team import running
 
-    make_folder(out)
     table, page = out / running.FILE, out / REPORT
+    for target in (table, page):
+        check_target(target, (out, *out.parents))
+    make_folder(out)
     done = running.from_csv(table.read_text(encoding="utf-8")) if resume and table.is_file() else []
     for item in running.run(done, principles, workers):
         done.append(item)

@@ -1,12 +1,16 @@
 """Draw the table of methods by attacks as a heatmap."""
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kinprint._util.files import write_whole
 from kinprint.errors import NeedsExtra
 from kinprint.lab.lineage.scoring import AttackScore
+
+FILES = "lineage.png", "lineage.svg"
 
 
 def draw(cells: list[AttackScore], methods: list[str], folder: Path) -> list[Path]:
@@ -30,15 +34,14 @@ def draw(cells: list[AttackScore], methods: list[str], folder: Path) -> list[Pat
     bar = figure.colorbar(panes[1].images[0], ax=panes, shrink=0.5, pad=0.01)
     bar.outline.set_visible(False)
     figure.suptitle("Which method finds what, on really-trained small models", fontsize=12)
-    paths = []
-    for suffix in ("png", "svg"):
-        path = folder / f"lineage.{suffix}"
+    for name in FILES:
+        drawn, suffix = io.BytesIO(), name.rpartition(".")[2]
         metadata = {"Date": None} if suffix == "svg" else {}
         with mpl.rc_context({"svg.hashsalt": "kinprint"}):
-            figure.savefig(path, dpi=150, metadata=metadata)
-        paths.append(path)
+            figure.savefig(drawn, format=suffix, dpi=150, metadata=metadata)
+        write_whole(folder / name, drawn.getvalue())
     plt.close(figure)
-    return paths
+    return [folder / name for name in FILES]
 
 
 def _value(cell: AttackScore | None, field: str) -> float:

@@ -14,9 +14,10 @@ from kinprint._util.files import make_folder, write_whole
 from kinprint._version import __version__
 from kinprint.lab.lineage.scoring import AttackScore, Key, MethodCost, MethodOutcome, known, of_method
 from kinprint.lab.lineage.trials import RELATED, UNRELATED, Trial
-from kinprint.lab.lineage.verdicts import VERDICT
+from kinprint.lab.lineage.verdicts import VERDICT, tells_what_was_done
 from kinprint.lab.red_team import running
 from kinprint.lab.zoo.store import Zoo
+from kinprint.results.findings import DERIVED
 
 REPORT, CELLS, PAIRS = "lineage.md", "cells.csv", "pairs.csv"
 
@@ -155,7 +156,26 @@ def _verdicts(bench: Benchmark) -> str:
     return (
         f"## Verdicts of `kinprint compare --deep`\n\n{_grid(['relation', *classes], rows)}\n\n"
         f"False accusations: {false} of {total} unrelated pairs. Function-preserving changes called derived or identical: "
-        f"{hit} of {len(kept)}."
+        f"{hit} of {len(kept)}.\n\n{_kinds(bench)}"
+    )
+
+
+def _kinds(bench: Benchmark) -> str:
+    """Count the kinds that say what was done, and name the others."""
+    named: Counter[str] = Counter()
+    wrong: Counter[str] = Counter()
+    for trial in bench.trials:
+        for found in of_method(bench.outcomes, VERDICT, [trial] if trial.relation == "derived" else []):
+            class_, _, kind = (found.note or "").partition(" ")
+            if class_ != DERIVED:
+                continue
+            right = tells_what_was_done(trial.attack, kind)
+            named["no kind" if kind in ("", "unknown") else "right" if right else "wrong"] += 1
+            wrong[f"{trial.group} called {kind} ({trial.a})"] += not right and kind not in ("", "unknown")
+    untrue = ", ".join(sorted(+wrong)) or "none"
+    return (
+        f"Of {named.total()} pairs called derived, the kind named is true of what was done in {named['right']}; "
+        f"no kind is named in {named['no kind']}; untrue in {named['wrong']}: {untrue}."
     )
 
 

@@ -1,7 +1,9 @@
 """Run `kinprint compare --deep` on two members, as one more method: on model folders, as a user runs it."""
 
+import json
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 
 from kinprint.comparison.pipeline import compare
@@ -14,9 +16,20 @@ from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 
 VERDICT = "verdict"
-VERDICT_VERSION = 1  # to be raised when the engine comes to other verdicts: kept results then do not count
+VERDICT_VERSION = 2  # to be raised when the engine comes to other verdicts: kept results then do not count
 VALUES = {IDENTICAL: 1.0, DERIVED: 1.0, SHARES_COMPONENTS: 0.5, SHARES_INITIALISATION: 0.5}
 """Value of a verdict in the table; no evidence is 0. Sharing parts or a start is no accusation, and no acquittal."""
+
+
+@cache
+def _true_kinds() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = json.loads(Path(__file__).with_name("true_kinds.json").read_text(encoding="utf-8"))
+    return found
+
+
+def tells_what_was_done(attack: str, kind: str) -> bool:
+    """Whether the sentence of a kind is true of an attack; of several in a row, of one of them. Heavy training names mixing too."""
+    return kind in {name for step in attack.split("+") for name in _true_kinds()[step]}
 
 
 def judge(zoo: Zoo, a: str, b: str, *, seed: int = 0) -> MethodOutcome:

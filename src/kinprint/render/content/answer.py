@@ -67,7 +67,7 @@ def answer_of(report: Report, words: Words) -> Answer | None:
     return Answer(
         f"{said}: {_why_not(report, verdict, words)}" if verdict.class_ == NOT_TESTABLE else said,
         words.engine(verdict.sentence).text,
-        tuple(_reasons(report, verdict, words))[:MOST],
+        (*_reasons(report, verdict, words)[:MOST], *_towers(report, words)),
         partial(_line, picture, words) if (picture := picture_of(report)) is not None else None,
         _untested(verdict, words),
     )
@@ -92,6 +92,13 @@ def _reasons(report: Report, verdict: Verdict, words: Words) -> list[str]:
     lines = ((tell(test, words) for test in found) for tell in (_points, _together))
     said = [first for each in lines if (first := next(filter(None, each), None))]
     return [*(said or own[: MOST - 1]), words.say("answer.odds", **odds)]
+
+
+def _towers(report: Report, words: Words) -> list[str]:
+    """Return the answers on towers beside the main models."""
+    compared = [item for item in report.towers if item.class_ is not None]
+    answers = [(words.label("tower", item.tower), words.verdict(item.class_ or "", item.kind)) for item in compared]
+    return [words.say("answer.tower", tower=tower, answer=answer) for tower, answer in answers]
 
 
 def _why_not(report: Report, verdict: Verdict, words: Words) -> str:
@@ -122,7 +129,11 @@ def _noticed(report: Report, words: Words) -> list[str]:
     if not known:
         return []
     least, item = min(known, key=lambda pair: pair[0])
-    return [words.say("answer.noticed", share=words.share(least), scope=item.scope, chance=words.share(item.power))]
+    return [
+        words.say(
+            "answer.noticed", share=words.share(least), scope=words.part(item.scope), chance=words.share(item.power)
+        )
+    ]
 
 
 def _points(test: EvidenceTest, words: Words) -> str | None:
@@ -131,8 +142,7 @@ def _points(test: EvidenceTest, words: Words) -> str | None:
     if unit is None or test.statistic is None or test.null_mean is None:
         return None
     figures = {"n": f"{test.statistic:.0f}", "all": test.n, "mean": f"{test.null_mean:.0f}"}
-    scope = words.engine(test.scope).text
-    return words.say("answer.points", units=words.label("axis", unit), scope=scope, **figures)
+    return words.say("answer.points", units=words.label("axis", unit), scope=words.part(test.scope), **figures)
 
 
 def _together(test: EvidenceTest, words: Words) -> str | None:
@@ -140,7 +150,7 @@ def _together(test: EvidenceTest, words: Words) -> str | None:
         return None
     figures = {"x": test.statistic, "mean": test.null_mean, "sd": test.null_sd}
     shown = {name: f"{round(value, 2) + 0.0:.2f}" for name, value in figures.items()}
-    return words.say("answer.together", scope=words.engine(test.scope).text, **shown)
+    return words.say("answer.together", scope=words.part(test.scope), **shown)
 
 
 def picture_of(report: Report) -> Picture | None:
@@ -163,7 +173,7 @@ def _line(picture: Picture, words: Words, columns: int) -> str:
     ends = (picture.mean - SPREAD * picture.sd, picture.mean + SPREAD * picture.sd)
     for mark, value in zip("├┤┼●", (*ends, picture.mean, picture.x), strict=True):
         drawn[round((value - low) / (high - low or 1.0) * (columns - 1))] = mark
-    return words.say("answer.picture", scope=picture.role, line="".join(drawn), **picture.figures)
+    return words.say("answer.picture", scope=words.part(picture.role), line="".join(drawn), **picture.figures)
 
 
 def _untested(verdict: Verdict, words: Words) -> str | None:

@@ -237,6 +237,21 @@ def power_table(power: Iterable[findings.PowerFinding], words: Words) -> Table:
 # -- fingerprint methods -------------------------------------------------------------------------------------------------
 
 
+def towers_section(towers: Sequence[findings.TowerFinding], words: Words) -> Section:
+    """Return what was found of towers beside the main models."""
+    return Section(words.say("towers.title"), (Line(words.say("towers.lead")), towers_table(towers, words)))
+
+
+def towers_table(towers: Iterable[findings.TowerFinding], words: Words) -> Table:
+    """Return one row for each kind of tower that both models have."""
+    columns = "tower:label.tower layers_a:count layers_b:count tensors=compared:count answer log_p=log10_p:p why=sentence:sentence"
+    return listing(words, "towers.title", columns, towers, answer=lambda item: _tower_answer(item, words))
+
+
+def _tower_answer(item: findings.TowerFinding, words: Words) -> Cell:
+    return Cell(DASH if item.class_ is None else words.verdict(item.class_, item.kind))
+
+
 def methods_section(methods: Sequence[findings.MethodFinding], words: Words) -> Section:
     """Return the methods beside their nulls, why some did not run, and notes on the others."""
     lines = []

@@ -3,13 +3,15 @@
 from kinprint._util.plain import printable
 from kinprint.render.content import report as content
 from kinprint.render.content.blocks import Block, Line, Points, Section
-from kinprint.render.content.evidence import evidence_sections, methods_section
+from kinprint.render.content.evidence import evidence_sections, methods_section, towers_section
 from kinprint.render.content.pairs import pairs_sections
+from kinprint.render.content.search import search_sections, title
 from kinprint.render.content.tree import edges_table
 from kinprint.render.markdown.layout import LONGEST_NAME, fenced, markdown_sections, prose
 from kinprint.render.repeat_command import command_of
 from kinprint.render.texts.words import Words
 from kinprint.results.report import Report
+from kinprint.results.search import SearchReport
 from kinprint.results.tree import PairsReport
 
 _COMMAND = 4000  # characters shown
@@ -25,6 +27,7 @@ def report_markdown(report: Report, lang: str = "en") -> str:
         *content.declared_sections(report.declared, words),
         content.roles_section(report, words),
         *(evidence_sections(report.evidence, words) if report.evidence is not None else ()),
+        *([towers_section(report.towers, words)] if report.towers else ()),
         *([methods_section(report.methods, words)] if report.methods else ()),
         *content.config_sections(report, words),
         content.untested_section(report, words),
@@ -63,3 +66,10 @@ def pairs_markdown(report: PairsReport, lang: str = "en") -> str:
     ]
     title = prose(words.say("many.title", n=len(tree.models)))
     return "\n\n".join([f"# {title}", *markdown_sections(sections, words)]) + "\n"
+
+
+def search_markdown(report: SearchReport, lang: str = "en") -> str:
+    """Return the outcome of a search, the answer first, ending in a newline."""
+    words = Words(lang)
+    head = f"# {prose(words.say('search.question', name=title(report), entries=f'{report.entries:,}'))}"
+    return "\n\n".join([head, *markdown_sections(search_sections(report, words), words)]) + "\n"

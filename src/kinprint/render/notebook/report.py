@@ -6,6 +6,7 @@ from markupsafe import Markup
 
 from kinprint._util.plain import printable
 from kinprint.render.content import report as content
+from kinprint.render.content import search as found
 from kinprint.render.content.blocks import FAINT, STRONG, Block, Line, Points
 from kinprint.render.content.evidence import controls_section
 from kinprint.render.content.inspection import inventory_table
@@ -17,6 +18,7 @@ from kinprint.render.notebook.layout import fragment
 from kinprint.render.texts.words import Words
 from kinprint.results.inspection import Inspection
 from kinprint.results.report import Report
+from kinprint.results.search import SearchReport
 from kinprint.results.tree import FamilyTree, PairsReport
 
 _ROLES = ["role", "compared", "n", "cosine", "cosine_null", "pearson", "null_mean", "null_sd", "z", "log_p"]
@@ -74,3 +76,10 @@ def _drawn(tree: FamilyTree, words: Words) -> list[Block | Markup]:
     picture = Markup('<img src="data:image/svg+xml;base64,{}" alt="{}" style="max-width:100%;background:#fff">')
     image = picture.format(b64encode(tree_svg(tree, words.lang)).decode(), printable(summary(tree, words), 700))
     return [image, *(Line(words.engine(note).text) for note in tree.notes)]
+
+
+def search_notebook(report: SearchReport, lang: str = "en") -> str:
+    """Return the answer and what was found."""
+    words = Words(lang)
+    blocks: list[Block | Markup] = [*found.answer_lines(report, words), found.found_table(report, words)]
+    return fragment(blocks, words.say("search.title", name=found.title(report)), words)

@@ -55,7 +55,7 @@ def _drawn(report: Report, words: PageWords) -> dict[str, Any] | None:
     width = max(_LEAST, 2 * _TAILS * picture.sd * unit)
     related = report.verdict is not None and _LIGHTS.get(report.verdict.class_) in ("related", "part")
     stands = "outside" if picture.z > SPREAD else "other" if related else "inside"
-    figures = {**picture.figures, "role": printable(picture.role, 60)}
+    figures = {**picture.figures, "role": printable(words.part(picture.role), 60)}
     return {
         "curve": _CURVE,
         "x": round(at, 2),

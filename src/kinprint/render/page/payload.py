@@ -17,6 +17,7 @@ from kinprint.render.page.markup import PageWords, middle_cut
 from kinprint.results.context import LayerGrid
 from kinprint.results.measurements import OK, Measurement, TensorComparison
 from kinprint.results.report import Report
+from kinprint.results.search import SearchReport
 from kinprint.results.tree import PairsReport
 
 LESS, BOUND, NO_TEST = 1, 2, 4  # flags of a measurement: closer is less; p is a bound; there is no null
@@ -30,7 +31,7 @@ def _place(found: dict[Any, int], value: object) -> int:
     return found.setdefault(value, len(found))
 
 
-def packed(report: Report | PairsReport, voices: Sequence[PageWords], **shown: Any) -> bytes:
+def packed(report: Report | PairsReport | SearchReport, voices: Sequence[PageWords], **shown: Any) -> bytes:
     """Return a line of JSON with what is shown, and the report's JSON after it, deflated, as base64."""
     words = {voice.lang: voice.templates("js.") for voice in voices}
     if isinstance(report, Report):

@@ -13,6 +13,7 @@ from kinprint.results.context import DeclaredFinding, LayerGrid
 from kinprint.results.findings import EvidenceTest
 from kinprint.results.measurements import Measurement, NullResult, TensorComparison
 from kinprint.results.report import Report
+from kinprint.results.search import FoundModel, SearchReport
 from kinprint.results.tree import PairsReport, PairSummary, TreeModel
 from kinprint.text import verbatim
 
@@ -133,6 +134,29 @@ def _row(report: PairsReport, pair: PairSummary) -> Row:
     )
 
 
+# -- a search --------------------------------------------------------------------------------------------------------------
+
+_ENTRY = fields_of(
+    FoundModel,
+    "name revision key found=class_ same? log10_p architecture layers hidden parameters licence declared verify?",
+)
+_LIKE = columns(REAL, "tokens sorted_norms")
+_VERIFIED = (*columns(TEXT, "verdict kind verdict_sentence"), *columns(REAL, "verdict_log10_p"))
+FOUND = (*columns(TEXT, "query"), *_ENTRY.columns, *columns(TEXTS, "tests"), *_LIKE, *_VERIFIED)
+
+
+def found_rows(report: SearchReport) -> Rows:
+    """Return one row for each entry that a search found, best first."""
+    found: list[Row] = []
+    for item in report.found:
+        like, seen = dict(item.likeness), item.verified
+        verdict = (None,) * 4 if seen is None else (seen.class_, seen.kind, seen.sentence, seen.log10_p)
+        tests = tuple(f"{test.test} {test.scope}" for test in item.tests)
+        start = (report.query.reference, *_ENTRY.of(item), tests)
+        found.append((*start, like.get("tokens"), like.get("sorted"), *verdict))
+    return FOUND, found
+
+
 # -- forms ---------------------------------------------------------------------------------------------------------------
 
 TABLES: dict[str, Callable[[Any], Rows]] = {
@@ -140,18 +164,19 @@ TABLES: dict[str, Callable[[Any], Rows]] = {
     "tests": evidence_rows,
     "layers": layer_rows,
     "verdicts": verdict_rows,
+    "found": found_rows,
 }
 """All tables by name; `kinprint.render.forms.TABLES` says which are of which result."""
 _DTYPES = {tidy.TEXT: "string", tidy.FLAG: "boolean", tidy.WHOLE: "Int64", tidy.REAL: "float64"}
 """Types of pandas that know a missing value from an empty one; lists stay as they are."""
 
 
-def report_csv(report: Report | PairsReport, table: str | None = None) -> bytes:
+def report_csv(report: Report | PairsReport | SearchReport, table: str | None = None) -> bytes:
     """Return a table, by default the first, as CSV, as `kinprint.render.tables.tidy.to_csv` writes it."""
     return tidy.to_csv(*TABLES[checked_table(report, table)](report))
 
 
-def report_parquet(report: Report | PairsReport, table: str | None = None) -> bytes:
+def report_parquet(report: Report | PairsReport | SearchReport, table: str | None = None) -> bytes:
     """Return a table as Parquet, with the verdict, or what holds for all pairs, in the file's metadata."""
     name = checked_table(report, table)
     metadata: dict[str, object] = {"table": name, "schema": report.schema, "schema_version": report.schema_version}
@@ -159,6 +184,9 @@ def report_parquet(report: Report | PairsReport, table: str | None = None) -> by
         settings = report.tree.settings
         metadata |= {"version": report.tree.run.kinprint, "seed": settings.seed, "models": len(report.tree.models)}
         metadata |= {"pairs": settings.pairs, "threshold": settings.log10_alpha}
+    elif isinstance(report, SearchReport):
+        metadata |= {"version": report.made_by, "entries": report.entries, "threshold": report.log10_alpha}
+        metadata |= {"class": report.class_, "sentence": report.sentence}
     else:
         verdict = report.verdict
         metadata |= {"version": report.run.kinprint, "seed": report.settings.seed}
@@ -167,7 +195,8 @@ def report_parquet(report: Report | PairsReport, table: str | None = None) -> by
     return tidy.to_parquet(*TABLES[name](report), metadata)
 
 
-pairs_csv, pairs_parquet = report_csv, report_parquet
+pairs_csv = search_csv = report_csv
+pairs_parquet = search_parquet = report_parquet
 
 
 def to_frame(result: Any, table: str | None = None) -> Any:

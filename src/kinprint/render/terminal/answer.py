@@ -8,8 +8,7 @@ from rich.console import Console
 
 from kinprint._util.plain import printable
 from kinprint.render.content.answer import Answer, answer_of, next_step
-from kinprint.render.terminal.layout import line, whole_line, wrapped
-from kinprint.render.terminal.report import CLASS_STYLES, print_report
+from kinprint.render.terminal.lines import CLASS_STYLES, line, whole_line, wrapped
 from kinprint.render.texts.words import Words
 from kinprint.results.report import Report
 
@@ -21,6 +20,10 @@ def print_answer(report: Report, console: Console, *, page: bool = False, lang: 
     """Print verdict, sentence, reasons, a drawn cosine, what was not tested, and what to try next; `page`: one was written."""
     words, made = Words(lang), answer_of(report, Words(lang))
     if made is None or report.verdict is None:
+        from kinprint.render.terminal.report import (
+            print_report,  # tables, sections and trees, which an answer has none of
+        )
+
         print_report(report, console, details=False, lang=lang)
         return
     title = f"{words.say('verdict.title')} {made.verdict}"

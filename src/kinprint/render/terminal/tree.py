@@ -6,7 +6,8 @@ from rich.text import Text
 from kinprint._util.plain import printable
 from kinprint.render.content import tree as content
 from kinprint.render.content.cells import titled
-from kinprint.render.terminal.layout import hanging, line, print_sections
+from kinprint.render.terminal.layout import print_sections
+from kinprint.render.terminal.lines import hanging, line
 from kinprint.render.texts.words import Words
 from kinprint.results.tree import BACKWARD, FORWARD, FamilyTree, TreeEdge, TreeModel
 

@@ -5,7 +5,8 @@ from rich.console import Console
 from kinprint._util.plain import printable
 from kinprint.render.content.blocks import STRONG, WARNING, Block, Cell, Line, Section
 from kinprint.render.content.cells import count, listing, name, sentence, table, titled
-from kinprint.render.terminal.layout import line, print_blocks, print_sections
+from kinprint.render.terminal.layout import print_blocks, print_sections
+from kinprint.render.terminal.lines import line
 from kinprint.render.texts.words import Words
 from kinprint.results.verification import FAILED, VERIFIED, ModelRead, Problem, Verification
 

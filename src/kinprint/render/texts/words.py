@@ -60,6 +60,11 @@ class Words:
         key = f"{prefix}.{value}"
         return self.say(key) if self.has(key) else self.engine(value.replace("_", " ")).text
 
+    def part(self, scope: str) -> str:
+        """Return what a role is called by readers who do not know our names; for what has no label, its own words."""
+        key = f"part.{scope}"
+        return self.say(key) if self.has(key) else self.engine(scope).text
+
     def kind(self, kind: str, variant: str | None = None) -> str:
         """Return what was done, as precisely as is known."""
         return self._variant_label("kind", kind, variant)

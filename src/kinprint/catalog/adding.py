@@ -1,0 +1,163 @@
+"""Make the entry of a model: read it once, as far as its fingerprint needs, with what its card declares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kinprint._util.files import read_whole
+from kinprint._util.plain import printable
+from kinprint._util.progress import Progress
+from kinprint._version import __version__
+from kinprint.catalog.entry import ERROR_CHARS, NAME_CHARS, Entry, Failure, Item, key_of
+from kinprint.catalog.store import Catalog
+from kinprint.errors import BadSelection, FileTooLarge, FormatError, KinprintError, NotFound
+from kinprint.fingerprints.file import FILE_CAP, SUFFIX, Fingerprint, from_bytes, to_bytes
+from kinprint.fingerprints.recall import recall_vectors
+from kinprint.fingerprints.report import fingerprint_of, methods_of, reading_options
+from kinprint.model.cards import Card
+from kinprint.model.model import Model, open_model
+from kinprint.refs import path_text, public
+from kinprint.results.options import Options
+from kinprint.sources.session import Session, running
+from kinprint.sources.settings import Settings
+
+
+def fingerprint_model(
+    model: str | Path,
+    options: Options | None = None,
+    *,
+    name: str | None = None,
+    settings: Settings | None = None,
+    session: Session | None = None,
+    progress: Progress | None = None,
+    **chosen: Any,
+) -> Item:
+    """Read a model, or its fingerprint file, and return all that a catalog stores of it.
+
+    Parameters
+    ----------
+    model : hub id, folder, file, URL, or a fingerprint file (``.kfp``).
+    name : name of the entry, instead of the repository's or the folder's.
+    options, settings, session, progress, chosen : as for `kinprint.make_fingerprint`.
+    """
+    text = path_text(model)
+    if text.endswith(SUFFIX):
+        return _from_file(Path(text), name)
+    wanted = reading_options(options, chosen, model)
+    with running(wanted, settings, session) as run:
+        opened = open_model(text, run)
+        run.require_files()
+        card = run.start(lambda: opened.card)  # one small file, beside the weights
+        found = fingerprint_of(opened, methods_of(wanted), progress)
+        return _item(found, name or _name(opened, run), card.result())
+
+
+def add_model(
+    catalog: Catalog, model: str | Path, *, name: str | None = None, replace: bool = False, **how: Any
+) -> tuple[Entry, bool]:
+    """Enter a model in a catalog; return its entry, and whether it is new (or took the place of another).
+
+    A hub repository whose commit is entered already is not read again. Without a commit a name alone tells nothing: the model is
+    read, and BadSelection is raised if another one stands there under its name. `how` is passed on to `fingerprint_model`.
+    """
+    session = how.get("session")
+    if session is not None and not replace:
+        found = _standing(catalog, path_text(model), session, name, Options.of(None, **_chosen(how)))
+        if found is not None:
+            return found, False
+    return enter(catalog, fingerprint_model(model, name=name, **how), replace=replace)
+
+
+def enter(catalog: Catalog, item: Item, *, replace: bool = False) -> tuple[Entry, bool]:
+    """Enter what was made of a model; return its entry, and whether it is new. BadSelection if another has its name."""
+    if catalog.add(*item, replace=replace):
+        return item.entry, True
+    found = catalog.find(item.entry.name, item.entry.revision)
+    if found is None:  # the same fingerprint, entered under another name
+        return catalog.get(item.entry.key), False
+    if found.revision is None and found.key != item.entry.key:
+        said = f"another model is entered as {found.name!r} in {catalog.place}, and neither has a commit"
+        raise BadSelection(said, hint="choose another name with --name, or --replace it")
+    return found, False
+
+
+def _chosen(how: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in how.items() if key not in ("session", "settings", "progress", "options")}
+
+
+def _standing(catalog: Catalog, model: str, session: Session, name: str | None, options: Options) -> Entry | None:
+    """Return the entry of a hub repository at the commit that it has now, or None: one request instead of many."""
+    if model.endswith(SUFFIX) or options.files:
+        return None
+    ref = session.find(model)
+    if ref.kind != "hub" or ref.repo is None:
+        return None
+    commit = session.open_folder(ref).provenance.commit
+    own = name or (f"{ref.repo}/{ref.file}" if ref.file else ref.repo)
+    return None if commit is None else catalog.find(own, commit)
+
+
+def _from_file(path: Path, name: str | None) -> Item:
+    try:
+        raw = read_whole(path, FILE_CAP)
+    except FileTooLarge as error:
+        raise FormatError(error.message, hint="this is no fingerprint file") from error
+    except OSError as error:
+        said = f"cannot read the fingerprint {path}: {error.strerror}"
+        raise NotFound(said, hint="kinprint fingerprint MODEL makes one") from error
+    found = from_bytes(raw, path.name)
+    return _item(found, name, Card()) if name else item_of(raw, found, Card(), now())
+
+
+def _item(found: Fingerprint, name: str, card: Card) -> Item:
+    """Make an item of a new fingerprint, which gets the name of its entry."""
+    named = replace(found, description=replace(found.description, model=name[:NAME_CHARS]))
+    raw = to_bytes(named)
+    return item_of(raw, from_bytes(raw, name), card, now())
+
+
+def item_of(raw: bytes, found: Fingerprint, card: Card, added: str) -> Item:
+    """Make an item of a fingerprint file and what it holds."""
+    told = found.description
+    entry = Entry(
+        key=key_of(raw),
+        name=told.model,
+        revision=told.commit,
+        architecture=told.architecture,
+        layers=told.layers,
+        hidden=told.hidden,
+        parameters=told.parameters,
+        files=told.files,
+        licence=None if card.licence is None else printable(card.licence, NAME_CHARS),
+        declared_bases=tuple(printable(base, NAME_CHARS) for base in card.base_models),
+        added=added,
+        made_by=f"kinprint {__version__}",
+    )
+    return Item(entry, raw, recall_vectors(found))
+
+
+def _name(model: Model, session: Session) -> str:
+    """Name an entry: the repository, with its file where one was asked for; the folder or file; the address."""
+    where = model.checkpoint.provenance
+    if where.kind in ("folder", "file"):
+        return printable(Path(where.location).resolve().name, NAME_CHARS)
+    ref = session.find(where.reference)
+    if ref.repo is None:
+        return printable(public(where.reference), NAME_CHARS)
+    file = ref.file or next((name for name in session.files if name in session.files_found), None)
+    return f"{ref.repo}/{file}" if file else ref.repo
+
+
+def failure_of(name: str, error: Exception, revision: str | None = None) -> Failure:
+    """Note why a model could not be entered; of an address nothing that may be secret, of the error its class and message."""
+    said = error.message if isinstance(error, KinprintError) else str(error)
+    text = printable(f"{type(error).__name__}: {said}", ERROR_CHARS)
+    return Failure(printable(public(name), NAME_CHARS), revision, text, now())
+
+
+def now() -> str:
+    """Return the time, UTC, to a second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

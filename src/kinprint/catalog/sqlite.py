@@ -1,0 +1,473 @@
+"""A catalog in one SQLite file: records, fingerprints and recall vectors; a side file of arrays makes recall fast.
+
+A rollback journal, not a write-ahead log: between two writes the catalog is one file that can be copied, and a folder
+without write permission will do.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+
+from kinprint._util.files import make_folder
+from kinprint._util.progress import Progress, quiet
+from kinprint.catalog.arrays import (
+    Ids,
+    Part,
+    SideFile,
+    joined_part,
+    nearest_rows,
+    part_of,
+    read_side_file,
+    side_file_sound,
+    write_side_file,
+)
+from kinprint.catalog.checking import check_stored, fresh_vectors
+from kinprint.catalog.entry import (
+    RECORD_CAP,
+    Candidate,
+    Entry,
+    Failure,
+    Item,
+    Problem,
+    Stats,
+    Vectors,
+    as_bytes,
+    check_item,
+    check_name,
+    from_record,
+    key_of,
+    packed,
+    seal,
+    to_record,
+)
+from kinprint.catalog.store import Catalog, ambiguous, damaged_fingerprint, not_there, numbers_of, other_recall
+from kinprint.errors import FormatError, NotFound, SchemaError, StorageError
+from kinprint.fingerprints.file import FILE_CAP
+from kinprint.fingerprints.recall import FAMILIES, RECALL_VERSION
+from kinprint.text import Text
+
+APPLICATION, VERSION = 0x6B696E70, 1
+_SCHEMA = {
+    "about": "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "entries": "CREATE TABLE entries (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, name TEXT NOT NULL,"
+    " revision TEXT NOT NULL, record BLOB NOT NULL, seal TEXT NOT NULL, UNIQUE (name, revision))",
+    "fingerprints": "CREATE TABLE fingerprints (id INTEGER PRIMARY KEY REFERENCES entries (id), data BLOB NOT NULL)",
+    "vectors": "CREATE TABLE vectors (family TEXT NOT NULL, id INTEGER NOT NULL REFERENCES entries (id),"
+    " data BLOB NOT NULL, PRIMARY KEY (family, id)) WITHOUT ROWID",
+    "failures": "CREATE TABLE failures (name TEXT NOT NULL, revision TEXT NOT NULL, error TEXT NOT NULL,"
+    " added TEXT NOT NULL, PRIMARY KEY (name, revision))",
+    "gone": "CREATE TABLE gone (id INTEGER PRIMARY KEY)",  # entries that a side file may still hold
+}
+_WAIT_S = 60.0  # for another process that writes; one import of a large catalog takes seconds
+_TAIL = 8192  # entries beyond the side file that are read from the database; more of them make a new side file
+_SIDE = ".recall"
+
+
+class SqliteCatalog(Catalog):
+    """A catalog in a file."""
+
+    def __init__(self, path: Path, *, read_only: bool = False, wait_s: float = _WAIT_S) -> None:
+        self.path, self.read_only = path, read_only
+        self.place = str(path)
+        self._side: SideFile | None = None
+        self._tail: dict[str, Part] = {}
+        self._tail_last = 0
+        if not path.exists():
+            if read_only:
+                raise NotFound(f"there is no catalog at {path}", hint="kinprint catalog add MODEL makes it")
+            make_folder(path.parent)
+        with self._telling():
+            self._db = self._connect(wait_s)
+        try:
+            with self._telling():
+                self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _connect(self, wait_s: float) -> sqlite3.Connection:
+        # A reader, too, opens for writing where it may: what a killed writer left half done can be undone by it.
+        may_write = not self.path.exists() or os.access(self.path, os.W_OK)
+        mode = "ro" if self.read_only and not may_write else "rw" if self.path.exists() else "rwc"
+        address = f"{self.path.absolute().as_uri()}?mode={mode}"
+        opened = sqlite3.connect(address, uri=True, timeout=wait_s, isolation_level=None)
+        # A file may be a stranger's: nothing in its schema is run, and no value is larger than ours can be.
+        opened.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, FILE_CAP + RECORD_CAP)
+        for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "foreign_keys=ON", "synchronous=FULL"):
+            opened.execute(f"PRAGMA {pragma}")
+        return opened
+
+    def _prepare(self) -> None:
+        if not self.read_only and self._pragma("user_version") == 0 and not self._tables():
+            with self._writing():
+                if not self._tables():  # another process may have been faster
+                    self._create()
+        self._require_ours()
+        if self.read_only:
+            self._db.execute("PRAGMA query_only=ON")
+
+    def _create(self) -> None:
+        for statement in _SCHEMA.values():
+            self._db.execute(statement)
+        self._db.execute("INSERT INTO about VALUES ('recall_version', ?)", (str(RECALL_VERSION),))
+        self._db.execute(f"PRAGMA application_id={APPLICATION}")
+        self._db.execute(f"PRAGMA user_version={VERSION}")
+
+    def _require_ours(self) -> None:
+        hint = "name another file with --catalog; kinprint catalog add makes it"
+        if self._pragma("application_id") != APPLICATION:
+            raise FormatError(f"{self.place} is not a catalog of kinprint", hint=hint)
+        version = self._pragma("user_version")
+        if version > VERSION:
+            said = f"{self.place} is a catalog of version {version}; this program knows up to {VERSION}"
+            raise SchemaError(said, hint="use the newer kinprint that wrote it")
+        if self._tables() != _SCHEMA:
+            said = f"{self.place}: its tables are not those of a catalog of version {version}"
+            raise FormatError(said, hint="restore it from an export; do not open a stranger's file, import it")
+
+    def _tables(self) -> dict[str, str]:
+        rows = self._db.execute("SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'")
+        return dict(rows.fetchall())
+
+    def _pragma(self, name: str) -> int:
+        return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Say what the database's errors mean, and what to do."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_TOOBIG):
+                hint = "restore the file from an export or a copy; kinprint catalog check names damaged entries"
+                raise FormatError(f"{self.place}: {error}", hint=hint) from error
+            hint = "free some space, or name another file with --catalog"
+            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                hint = "another process writes to it; try again when it is done"
+            elif code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+                hint = "check who owns the file and its folder, or name another with --catalog"
+            raise StorageError(f"{self.place}: {error}", hint=hint) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Hold the write lock: all that happens inside is kept together, or not at all."""
+        if self.read_only:
+            raise StorageError(f"{self.place} was opened for reading only", hint="open it for writing")
+        with self._telling():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                with suppress(sqlite3.Error):  # a full disk ends the transaction by itself
+                    self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    def _all(self, query: str, *values: object) -> list[tuple[object, ...]]:
+        with self._telling():
+            return self._db.execute(query, values).fetchall()
+
+    def _about(self, name: str) -> str:
+        rows = self._all("SELECT value FROM about WHERE name = ?", name)
+        return str(rows[0][0]) if rows else ""
+
+    def add_all(self, items: Iterable[Item], *, replace: bool = False) -> int:
+        """Store many models in one transaction."""
+        with self._writing():
+            self._require_recall()
+            return sum(self._put(item, replace) for item in items)
+
+    def _put(self, item: Item, replace: bool) -> bool:
+        entry, key = item.entry, item.entry.key
+        check_item(item, entry.name)
+        same = (entry.name, entry.revision or "")
+        standing = self._db.execute("SELECT id FROM entries WHERE (name, revision) = (?, ?) OR key = ?", (*same, key))
+        old = [row[0] for row in standing]
+        if old and not replace:
+            return False
+        for number in old:
+            self._drop(number)
+        record = to_record(entry)
+        row = (key, *same, record, seal(record, item.vectors))
+        number = self._db.execute(
+            "INSERT INTO entries (key, name, revision, record, seal) VALUES (?, ?, ?, ?, ?)", row
+        ).lastrowid
+        self._db.execute("INSERT INTO fingerprints VALUES (?, ?)", (number, item.fingerprint))
+        self._put_vectors(number, item.vectors)
+        self._db.execute("DELETE FROM failures WHERE name = ? AND revision IN (?, '')", same)
+        return True
+
+    def _put_vectors(self, number: int | None, vectors: Vectors) -> None:
+        rows = [(family, number, packed(vector)) for family, vector in vectors.items()]
+        self._db.executemany("INSERT INTO vectors VALUES (?, ?, ?)", rows)
+
+    def _drop(self, number: int) -> None:
+        for table in ("vectors", "fingerprints", "entries"):
+            self._db.execute(f"DELETE FROM {table} WHERE id = ?", (number,))  # noqa: S608 - the names are ours
+        self._db.execute("INSERT OR IGNORE INTO gone VALUES (?)", (number,))
+
+    def fail(self, failure: Failure) -> None:
+        """Note a model that could not be entered."""
+        check_name(failure.name, failure.revision, "a failure")
+        row = (failure.name, failure.revision or "", failure.error, failure.added)
+        with self._writing():
+            self._db.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?)", row)
+
+    def failures(self) -> list[Failure]:
+        """Return what is noted."""
+        rows = self._all("SELECT name, revision, error, added FROM failures ORDER BY name, revision")
+        return [
+            Failure(str(name), str(revision) or None, str(error), str(added)) for name, revision, error, added in rows
+        ]
+
+    def entries(self, *, contains: str = "") -> Iterator[Entry]:
+        """Yield entries in the order they were added."""
+        last = 0
+        while True:  # in pages: no reader may keep a writer waiting for as long as somebody looks at a list
+            rows = self._all("SELECT id, name, record FROM entries WHERE id > ? ORDER BY id LIMIT 1000", last)
+            if not rows:
+                return
+            for number, name, record in rows:
+                last = int(str(number))
+                if contains.lower() in str(name).lower():
+                    yield from_record(as_bytes(record), f"{self.place}, {name}")
+
+    def count(self) -> int:
+        """Return the number of entries."""
+        return int(str(self._all("SELECT count(*) FROM entries")[0][0]))
+
+    def get(self, key: str) -> Entry:
+        """Return an entry by its key, or by how that begins."""
+        rows = self._all("SELECT key, record FROM entries WHERE key >= ? AND key < ? LIMIT 3", key, key + "g")
+        if not rows:
+            raise not_there(key, self.place)
+        if len(rows) > 1:
+            raise ambiguous(key, [str(found) for found, _ in rows])
+        return from_record(as_bytes(rows[0][1]), f"{self.place}, {key[:12]}")
+
+    def find(self, name: str, revision: str | None = None) -> Entry | None:
+        """Return the entry of a name and revision, or the newest of a name."""
+        wanted, values = ("name = ? AND revision = ?", (name, revision)) if revision else ("name = ?", (name,))
+        rows = self._all(f"SELECT record FROM entries WHERE {wanted} ORDER BY id DESC LIMIT 1", *values)  # noqa: S608
+        return from_record(as_bytes(rows[0][0]), f"{self.place}, {name}") if rows else None
+
+    def fingerprint(self, key: str) -> bytes:
+        """Return a fingerprint file."""
+        number = self._id(key)
+        rows = self._all("SELECT data FROM fingerprints WHERE id = ?", number)
+        data = as_bytes(rows[0][0]) if rows else b""
+        if key_of(data) != key:
+            raise damaged_fingerprint(key, self.place)
+        return data
+
+    def _id(self, key: str) -> int:
+        rows = self._all("SELECT id FROM entries WHERE key = ?", key)
+        if not rows:
+            raise not_there(key, self.place)
+        return int(str(rows[0][0]))
+
+    def remove(self, key: str) -> None:
+        """Delete an entry."""
+        with self._writing():
+            self._drop(self._id(key))
+
+    def nearest(self, vectors: Vectors, k: int, *, exclude: Collection[str] = ()) -> list[Candidate]:
+        """Return the k nearest of each family, exactly."""
+        self._require_recall()
+        self._load_arrays()
+        skipped = self._skipped(exclude)
+        found: list[Candidate] = []
+        for family, vector in vectors.items():
+            query = np.ascontiguousarray(vector, np.float32)
+            parts = [side.parts[family] for side in (self._side,) if side is not None and family in side.parts]
+            parts += [self._tail[family]] if family in self._tail else []
+            best = [pair for part in parts for pair in nearest_rows(part, query, k, skipped)]
+            best.sort(key=lambda pair: (-pair[0], pair[1]))
+            keys = self._keys([number for _, number in best[:k]])
+            found += [Candidate(keys[number], family, cosine) for cosine, number in best[:k] if number in keys]
+        return found
+
+    def _skipped(self, exclude: Collection[str]) -> Ids:
+        gone = [int(str(row[0])) for row in self._all("SELECT id FROM gone")]
+        for key in exclude:
+            gone += [int(str(row[0])) for row in self._all("SELECT id FROM entries WHERE key = ?", key)]
+        return np.array(gone, np.int64)
+
+    def _keys(self, numbers: Collection[int]) -> dict[int, str]:
+        found = {}
+        for number in numbers:
+            for row in self._all("SELECT key FROM entries WHERE id = ?", number):
+                found[number] = str(row[0])
+        return found
+
+    def _require_recall(self) -> None:
+        stored = self._about("recall_version")
+        if stored != str(RECALL_VERSION):
+            raise other_recall(stored, RECALL_VERSION, self.place)
+
+    def _load_arrays(self) -> None:
+        """Open the side file that the database knows, or make one if many entries are beyond it; read the others."""
+        for _ in range(2):  # another process may put a new one there between looking and opening
+            token = self._about("side_file")
+            if self._side is None or self._side.token != token:
+                self._side, self._tail, self._tail_last = read_side_file(self._side_path, token), {}, 0
+            if self._side is not None or not token:
+                break
+        covered = self._side.last_id if self._side else 0
+        beyond = int(str(self._all("SELECT count(*) FROM entries WHERE id > ?", covered)[0][0]))
+        rows = sum(part.ids.size for part in self._side.parts.values()) if self._side else 0
+        if beyond > max(_TAIL, rows // 8) and not self.read_only and os.access(self.path.parent, os.W_OK):
+            self._make_side_file()
+            covered = self._side.last_id if self._side else 0
+        self._read_tail(max(covered, self._tail_last))
+
+    def _read_tail(self, after: int) -> None:
+        last = after
+        for family, width in FAMILIES.items():
+            found = part_of(self._vectors(family, after), width)
+            if found.ids.size:
+                own = [self._tail[family]] if family in self._tail else []
+                self._tail[family] = joined_part([*own, found], width)
+                last = max(last, int(found.ids[-1]))
+        self._tail_last = last
+
+    def _vectors(self, family: str, after: int = 0) -> Iterator[tuple[int, bytes]]:
+        with self._telling():
+            # a column may hold any type, whatever its schema says
+            query = (
+                "SELECT id, data FROM vectors WHERE family = ? AND id > ?"
+                " AND typeof(id) = 'integer' AND typeof(data) = 'blob' ORDER BY id"
+            )
+            yield from self._db.execute(query, (family, after))
+
+    @property
+    def _side_path(self) -> Path:
+        return self.path.with_name(self.path.name + _SIDE)
+
+    def _make_side_file(self) -> None:
+        """Write all vectors into arrays beside the catalog, under the write lock: file and token change together."""
+        self._side, self._tail, self._tail_last = None, {}, 0
+        try:
+            with self._writing():
+                last = int(str(self._all("SELECT coalesce(max(id), 0) FROM entries")[0][0]))
+                token = write_side_file(self._side_path, last, {family: self._parts(family) for family in FAMILIES})
+                self._db.execute("INSERT OR REPLACE INTO about VALUES ('side_file', ?)", (token,))
+        except StorageError:  # a full disk, a busy catalog: recall works without, from the database
+            return
+        self._side = read_side_file(self._side_path, token)
+
+    def _parts(self, family: str) -> Iterator[Part]:
+        batch: list[tuple[int, bytes]] = []
+        for row in self._vectors(family):
+            batch.append(row)
+            if len(batch) == 1 << 14:
+                yield part_of(batch, FAMILIES[family])
+                batch = []
+        yield part_of(batch, FAMILIES[family])
+
+    def reindex(self, tell: Progress = quiet) -> int:
+        """Compute all recall vectors anew."""
+        numbers, done = self._numbers(), 0
+        with self._writing():
+            self._db.execute("DELETE FROM vectors")
+            for at, number in enumerate(numbers):
+                tell("recall vectors", at, len(numbers))
+                where = f"{self.place}, entry {number}"
+                row = self._db.execute(
+                    "SELECT record, data FROM entries JOIN fingerprints USING (id) WHERE id = ?", (number,)
+                ).fetchone()
+                if row is None:
+                    raise FormatError(f"{where}: it has no fingerprint", hint="kinprint catalog check looks at all")
+                record, data = map(as_bytes, row)
+                vectors = fresh_vectors(data, where)
+                self._put_vectors(number, vectors)
+                self._db.execute("UPDATE entries SET seal = ? WHERE id = ?", (seal(record, vectors), number))
+                done += bool(vectors)
+            self._db.execute("INSERT OR REPLACE INTO about VALUES ('recall_version', ?)", (str(RECALL_VERSION),))
+            self._db.execute("INSERT OR REPLACE INTO about VALUES ('side_file', ?)", (secrets.token_hex(8),))
+        self._side, self._tail, self._tail_last = None, {}, 0
+        return done
+
+    def _numbers(self) -> list[int]:
+        return [int(str(row[0])) for row in self._all("SELECT id FROM entries ORDER BY id")]
+
+    def stats(self) -> Stats:
+        """Return what the catalog holds, in numbers."""
+        size = self._all("SELECT coalesce(sum(length(data)), 0) FROM fingerprints")[0][0]
+        return numbers_of(self, fingerprint_bytes=int(str(size)), stored_bytes=self.path.stat().st_size)
+
+    def families(self) -> list[tuple[str, int]]:
+        """Return for every family of recall vectors how many entries have one."""
+        counts = self._all("SELECT family, count(*) FROM vectors GROUP BY family ORDER BY family")
+        return [(str(family), int(str(count))) for family, count in counts]
+
+    @property
+    def recall_version(self) -> int:
+        """The version of the recall vectors stored."""
+        stored = self._about("recall_version")[:9]  # which may hold anything
+        return int(stored) if stored.isdecimal() else 0
+
+    def index(self, tell: Progress = quiet) -> None:
+        """Write the vectors into arrays beside the catalog; a small one is read from the database."""
+        tell("arrays", 0, 1)
+        self._require_recall()
+        if self.count() > _TAIL:
+            self._make_side_file()
+
+    def check(self, tell: Progress = quiet) -> Iterator[Problem]:
+        """Read everything and yield what is damaged."""
+        yield from self._structure()
+        try:
+            numbers = self._numbers()
+        except FormatError as error:
+            yield Problem(None, None, Text("the list of entries cannot be read: {why}", why=error.message))
+            return
+        for at, number in enumerate(numbers):
+            tell("entries", at, len(numbers))
+            yield from self._check_one(number)
+        tell("entries", len(numbers), len(numbers))
+        token = self._about("side_file")
+        side = read_side_file(self._side_path, token) if token else None
+        if side is not None and not side_file_sound(side):
+            yield Problem(None, None, Text("the side file {name} is damaged; delete it", name=self._side_path.name))
+
+    def _structure(self) -> Iterator[Problem]:
+        """Yield what SQLite itself finds wrong with its pages."""
+        try:
+            rows = self._all("PRAGMA integrity_check(20)")
+        except FormatError as error:
+            rows = [(error.message,)]
+        for (said,) in rows:
+            if said != "ok":
+                yield Problem(None, None, Text("the file is damaged: {said}", said=str(said)[:300]))
+
+    def _check_one(self, number: int) -> Iterator[Problem]:
+        """Hold one entry against its digests; each part is read by itself, as a damaged page may hold any of them."""
+
+        def read(query: str) -> list[tuple[object, ...]]:
+            return self._all(query, number)
+
+        yield from check_stored(
+            lambda: _first(read, "SELECT key, name, revision, record, seal FROM entries WHERE id = ?"),
+            lambda: _first(read, "SELECT data FROM fingerprints WHERE id = ?"),
+            lambda: read("SELECT family, data FROM vectors WHERE id = ? ORDER BY family"),
+            number,
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        self._side, self._tail = None, {}
+        self._db.close()
+
+
+def _first(read: Callable[[str], list[tuple[object, ...]]], query: str) -> tuple[object, ...]:
+    rows = read(query)
+    return rows[0] if rows else ()

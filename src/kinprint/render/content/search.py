@@ -1,0 +1,156 @@
+"""Describe the outcome of a search in one language: the answer, what was found, what it rests on, what was not compared."""
+
+from kinprint._util.plain import printable
+from kinprint.render.content.blocks import FAINT, STRONG, WARNING, Block, Cell, Line, Points, Section, Table
+from kinprint.render.content.cells import count, listing, name, titled
+from kinprint.render.texts.words import DASH, Words
+from kinprint.results.findings import NO_EVIDENCE
+from kinprint.results.search import LOOK_ALIKE, FoundModel, SearchReport
+
+_PARTS = 3  # of what agrees, in a row
+
+
+def title(report: SearchReport) -> str:
+    """Return the name of the model that relatives were looked for."""
+    return printable(report.query.name, 200)
+
+
+def headline(report: SearchReport, words: Words) -> str:
+    """Return the class of the outcome in a few words."""
+    key = report.class_ if report.class_ != NO_EVIDENCE else "none" if not report.look_alikes else "only_alike"
+    return words.say(f"search.class.{key}", n=len(report.relatives), entries=f"{report.entries:,}")
+
+
+def answer_lines(report: SearchReport, words: Words) -> list[Line]:
+    """Return the answer: the outcome, its sentence, what it does not say, and its power."""
+    found = [Line(headline(report, words), STRONG)]
+    if report.class_ != NO_EVIDENCE or report.look_alikes:  # else it says the same
+        found.append(Line(words.engine(report.sentence).text))
+    if report.relatives:
+        found.append(Line(words.say("search.related.limits"), FAINT))
+    if report.look_alikes:
+        found.append(Line(words.say("search.alike.limits"), WARNING))
+    if report.power is not None:
+        found.append(Line(power_line(report, words)))
+    if report.not_listed:
+        found.append(Line(words.say("search.beyond", n=report.not_listed), WARNING))
+    return found
+
+
+def power_line(report: SearchReport, words: Words) -> str:
+    """Say which planted relation this search would have found."""
+    power = report.power
+    if power is None or power.correlation is None:
+        return words.say("search.power.none")
+    return words.say("search.power", r=f"{power.correlation:g}", entries=f"{report.entries:,}")
+
+
+def agrees(item: FoundModel, words: Words) -> str:
+    """Return what agrees, the strongest first; of look-alikes the correlations."""
+    if item.class_ == LOOK_ALIKE:
+        told = [f"{words.label('search.family', family)} {r:.2f}" for family, r in item.likeness]
+        return ", ".join(told) or DASH
+    told = list(dict.fromkeys(words.label("test", test.test) for test in item.tests))
+    more = [words.say("search.more", n=len(told) - _PARTS)] if len(told) > _PARTS else []
+    return ", ".join([*told[:_PARTS], *more]) or DASH
+
+
+def found_as(item: FoundModel, words: Words) -> str:
+    """Return the class of an entry: of the weights where these were compared, else of the fingerprints."""
+    if item.verified is not None and item.verified.class_ is not None:
+        kind = words.kind(item.verified.kind, None) if item.verified.kind else ""
+        told = words.label("class", item.verified.class_)
+        return words.say("search.verified", found=f"{told}, {kind}" if kind else told)
+    told = words.label("class" if item.class_ != LOOK_ALIKE else "search.class", item.class_)
+    return f"{told}; {words.say(f'search.same.{item.same}')}" if item.same else told
+
+
+def found_table(report: SearchReport, words: Words) -> Table:
+    """Return one row for each entry that was found, best first."""
+    return listing(
+        words,
+        "search.found",
+        "model found log_p=log10_p:p agrees built- card licence:name-",
+        report.found,
+        model=lambda item: name(item.name),
+        found=lambda item: Cell(found_as(item, words)),
+        agrees=lambda item: Cell(agrees(item, words)),
+        built=lambda item: name(f"{item.architecture}, {words.say('head.layers', n=item.layers)}"),
+        card=lambda item: Cell(words.say("search.declared" if item.declared else "search.undeclared")),
+    )
+
+
+def tests_table(report: SearchReport, words: Words) -> Table:
+    """Return the exact tests that stand, entry by entry."""
+    rows = [(item, test) for item in report.relatives for test in item.tests]
+    return listing(
+        words,
+        "search.tests",
+        "model test part n# alone# log_p#",
+        rows,
+        model=lambda row: name(row[0].name),
+        test=lambda row: Cell(words.label("test", row[1].test)),
+        part=lambda row: Cell(words.engine(row[1].scope).text),
+        n=lambda row: count(row[1].n),
+        alone=lambda row: Cell(words.log_p(row[1].log10_p), "figure", row[1].log10_p),
+        log_p=lambda row: Cell(words.log_p(row[1].log10_p_search), "figure", row[1].log10_p_search),
+    )
+
+
+def families_table(report: SearchReport, words: Words) -> Table:
+    """Return the families of recall vectors: what proposed candidates."""
+    return listing(
+        words,
+        "search.recall",
+        "family entries:count candidates:count nearest=last_cosine:number",
+        report.families,
+        family=lambda item: Cell(words.label("search.family", item.family)),
+    )
+
+
+def verified_lines(report: SearchReport, words: Words) -> list[str]:
+    """Return what the comparison of weights said of each entry."""
+    return [
+        f"{printable(item.name, 100)}: {words.engine(item.verified.sentence).text}"
+        for item in report.found
+        if item.verified is not None
+    ]
+
+
+def commands(report: SearchReport) -> list[str]:
+    """Return the commands that give a full verdict on what was found."""
+    return [item.verify for item in report.found if item.verify and item.verified is None]
+
+
+def missing_lines(report: SearchReport, words: Words) -> list[str]:
+    """Return which entries could not be compared, and why."""
+    found = []
+    for item in report.not_compared:
+        names = f" ({', '.join(printable(each, 60) for each in item.names)})" if item.names else ""
+        found.append(f"{item.count:,}: {words.engine(item.reason).text}{names}")
+    return found
+
+
+def search_sections(report: SearchReport, words: Words) -> list[Section]:
+    """Return the whole report, the answer first."""
+    rest: list[Block] = [families_table(report, words)] if report.families else []
+    rest.append(Line(words.say("search.two_stages", candidates=report.candidates, tested=report.tested), FAINT))
+    rest.append(
+        Line(words.say("search.corrected", entries=f"{report.entries:,}", alpha=f"{report.log10_alpha:g}"), FAINT)
+    )
+    missing, notes = missing_lines(report, words), [words.engine(note).text for note in report.notes]
+    table = found_table(report, words)
+    return [
+        Section(words.say("search.title", name=title(report)), tuple(answer_lines(report, words))),
+        *([titled(table)] if report.found else []),
+        Section(words.say("search.verification"), tuple(_points(verified_lines(report, words)))),
+        Section(words.say("search.next"), tuple(_points(commands(report)))),
+        *([titled(tests_table(report, words))] if report.relatives else []),
+        Section(words.say("search.recall"), tuple(rest)),
+        Section(words.say("search.missing"), tuple(_points(missing))),
+        Section(words.say("search.notes"), tuple(_points(notes))),
+    ]
+
+
+def _points(lines: list[str]) -> list[Block]:
+    return [Points("", tuple(lines))] if lines else []

@@ -1,0 +1,126 @@
+"""Hold a query against the candidates of a catalog: exact tests where anything agrees, corrected for every entry."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kinprint.catalog.entry import Candidate, Entry
+from kinprint.catalog.store import Catalog
+from kinprint.errors import DegenerateInput, FormatError, SchemaError
+from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.fingerprints.base import Features
+from kinprint.fingerprints.compact.first_look import Side, likeness, worth_testing
+from kinprint.fingerprints.compact.proof import Proof, prove_sides
+from kinprint.fingerprints.file import from_bytes
+from kinprint.fingerprints.recall import METHOD
+from kinprint.fingerprints.run import check_arrays
+from kinprint.stats.combine import bonferroni
+from kinprint.text import Text
+
+LIKE = {"tokens": 0.95, "sorted": 0.8}
+"""Correlation from which an entry is listed as looking alike. Of the products of token embeddings independent models of one
+tokenizer come to 0.75, those of one random start to 0.85, children to 0.96 and more; sorted norms of strangers to 0.35."""
+
+NAMES = 5  # of entries that could not be compared
+
+
+@dataclass(frozen=True)
+class Found:
+    """A candidate that is related, or looks alike."""
+
+    entry: Entry
+    cosines: Sequence[tuple[str, float]]
+    likeness: dict[str, float]
+    proof: Proof | None = None
+    log10_p: float | None = None  # corrected for every entry and test
+    same: bool = False  # all that both keep
+
+
+@dataclass
+class Outcome:
+    """What became of all candidates."""
+
+    related: list[Found] = field(default_factory=list)
+    alike: list[Found] = field(default_factory=list)
+    tested: int = 0
+    beyond: int = 0  # candidates that agree in something and were not tested, because enough were found
+    reasons: Counter[Text] = field(default_factory=Counter)
+    names: dict[Text, list[str]] = field(default_factory=dict)
+
+    def missed(self, reason: Text, name: str) -> None:
+        """Note a candidate that could not be compared."""
+        self.reasons[reason] += 1
+        self.names.setdefault(reason, []).append(name)
+
+
+def features_of(raw: bytes, label: str) -> Features:
+    """Return the compact part of a fingerprint file; DegenerateInput where there is none that can be used."""
+    try:
+        found = from_bytes(raw, label).features.get(METHOD)
+    except (FormatError, SchemaError) as error:
+        raise DegenerateInput("its fingerprint cannot be read: {why}", why=error.message[:200]) from error
+    if found is None:
+        raise DegenerateInput("its fingerprint has no compact part")
+    if found.version != 1:
+        raise DegenerateInput("its compact part is of version {a}, expected {b}", a=found.version, b=1)
+    check_arrays(found, "B")
+    return found
+
+
+def by_entry(candidates: Sequence[Candidate]) -> dict[str, list[tuple[str, float]]]:
+    """Group candidates by entry, those first that stand out most of what strangers show in their family."""
+    found: dict[str, list[tuple[str, float]]] = {}
+    for item in candidates:
+        found.setdefault(item.key, []).append((item.family, float(item.cosine)))
+    return dict(sorted(found.items(), key=lambda pair: -max(cosine for _, cosine in pair[1])))
+
+
+def hold_against(
+    query: Features,
+    catalog: Catalog,
+    candidates: Sequence[Candidate],
+    entries: int,
+    limit: int,
+    tell: Callable[[int, int], None],
+) -> Outcome:
+    """Look at every candidate, and run the exact tests on those that agree in anything, up to `limit` relatives."""
+    own, outcome = Side(query, "A"), Outcome()
+    grouped = by_entry(candidates)
+    for done, (key, cosines) in enumerate(grouped.items()):
+        tell(done, len(grouped))
+        try:
+            entry, raw = catalog.get(key), catalog.fingerprint(key)
+        except FormatError as error:  # one damaged entry must not hide the others
+            outcome.missed(Text("its fingerprint cannot be read: {why}", why=error.message[:200]), key[:12])
+            continue
+        try:
+            features = features_of(raw, entry.name)
+            alike, other = likeness(query, features), Side(features, "B")
+            agrees = worth_testing(own, other)
+        except DegenerateInput as error:
+            outcome.missed(error.reason, entry.name)
+            continue
+        if agrees and len(outcome.related) >= limit:
+            outcome.beyond += 1
+            continue
+        proof = prove_sides(own, other) if agrees else None
+        outcome.tested += agrees
+        log10_p = None if proof is None or proof.log10_p is None else bonferroni(proof.log10_p, entries)
+        found = Found(entry, cosines, alike, proof, log10_p, same_kept(query, features))
+        if log10_p is not None and log10_p <= LOG10_ALPHA:
+            outcome.related.append(found)
+        elif any(alike.get(name, 0.0) >= least for name, least in LIKE.items()):
+            outcome.alike.append(found)
+        elif proof is not None and proof.log10_p is None and proof.reason is not None:
+            outcome.missed(proof.reason, entry.name)
+    outcome.related.sort(key=lambda item: (not item.same, item.log10_p, item.entry.name))
+    outcome.alike.sort(key=lambda item: (-max(item.likeness.values()), item.entry.name))
+    return outcome
+
+
+def same_kept(a: Features, b: Features) -> bool:
+    """Whether all that two fingerprints keep is the same."""
+    return a.arrays.keys() == b.arrays.keys() and all(
+        array.shape == b.arrays[name].shape and array.tobytes() == b.arrays[name].tobytes()
+        for name, array in a.arrays.items()
+    )

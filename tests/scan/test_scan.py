@@ -1,0 +1,261 @@
+"""Scans of a local hub: complete, each model once, resumable, and stopped by no model."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from kinprint.catalog.store import open_catalog
+from kinprint.errors import BadReference, NotFound
+from kinprint.results.scan import ScanReport
+from kinprint.scan.fingerprinting import WORK
+from kinprint.scan.run import exit_code, scan
+from kinprint.scan.wanted import Wanted, wanted, wanted_of
+from kinprint.scan.workers import LocalWorkers
+from support.hub import Fault, HubServer
+from support.places import ROOT
+from support.tiny_models import write_tiny
+
+pytestmark = pytest.mark.slow
+COUNT = 8
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("tiny")
+    return [write_tiny(root / f"m{n}", n) for n in range(COUNT)]
+
+
+@pytest.fixture
+def tiny_hub(folders, monkeypatch):
+    with HubServer(page_size=3) as server:
+        server.commits = {f"kin/{folder.name}": server.add_repo(f"kin/{folder.name}", folder) for folder in folders}
+        monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
+        yield server
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    with open_catalog(tmp_path / "catalog.db") as opened:
+        yield opened
+
+
+def contents(catalog):
+    """All that a catalog holds, but for when it was entered."""
+    return sorted((entry.name, entry.revision, entry.key, entry.licence) for entry in catalog.entries())
+
+
+def test_a_scan_enters_every_model_once_and_a_second_one_asks_for_the_commits_only(
+    tiny_hub, start_workers, catalog, session_for
+):
+    workers = start_workers(WORK)
+    models = [Wanted(name) for name in tiny_hub.commits]
+    report = scan(models, catalog, workers)
+    assert (report.wanted, report.added, report.known, report.failed) == (COUNT, COUNT, 0, ())
+    assert {entry.name: entry.revision for entry in catalog.entries()} == tiny_hub.commits
+    assert {entry.licence for entry in catalog.entries()} == {"mit"}
+    assert report.requests == len(tiny_hub.requests)
+    assert report.network_bytes > 0
+    assert ScanReport.from_json(report.to_json()) == report
+
+    tiny_hub.reset()
+    report = scan(models, catalog, workers)
+    assert (report.added, report.known, len(tiny_hub.requests)) == (0, COUNT, COUNT)
+
+    tiny_hub.reset()  # the listing tells the commits: nothing more is asked for
+    report = scan(wanted_of(["kin"], session_for(tiny_hub)), catalog, workers)
+    assert (report.added, report.known) == (0, COUNT)
+    assert {request.path for request in tiny_hub.requests} == {"/api/models"}
+
+
+def test_a_new_commit_is_entered_beside_the_old_one(tiny_hub, start_workers, catalog, folders):
+    workers = start_workers(WORK, 1)
+    scan([Wanted("kin/m0")], catalog, workers)
+    new = tiny_hub.add_revision("kin/m0", "main", folders[1])
+    report = scan([Wanted("kin/m0")], catalog, workers)
+    assert report.added == 1
+    assert {entry.revision for entry in catalog.entries()} == {tiny_hub.commits["kin/m0"], new}
+
+
+def test_models_that_fail_are_noted_and_stop_nobody(tiny_hub, start_workers, catalog, folders, tmp_path):
+    broken = tmp_path / "broken"
+    write_tiny(broken, 1)
+    (broken / "model.safetensors").write_bytes(b"\xff" * 64)
+    commit = tiny_hub.add_repo("kin/broken", broken)
+    tiny_hub.add_repo("kin/gated", folders[0], gated=True)
+    models = [
+        Wanted("kin/m0"),
+        Wanted("kin/broken", commit),
+        Wanted("kin/gated"),
+        Wanted("kin/nowhere"),
+        Wanted("a b c"),
+    ]
+    workers = start_workers(WORK)
+    report = scan([*models, Wanted("kin/m1")], catalog, workers)
+    assert report.added == 2
+    classes = {failure.name: failure.error.partition(":")[0] for failure in report.failed}
+    assert classes == {
+        "kin/broken": "FormatError",
+        "kin/gated": "AccessDenied",
+        "kin/nowhere": "NotFound",
+        "a b c": "BadReference",
+    }
+    assert {item.name for item in catalog.failures()} == set(classes)
+    assert exit_code(report) in (3, 4, 6)
+
+    report = scan([Wanted("kin/broken", commit)], catalog, workers)  # the same commit fails again: not read
+    assert (report.failed_before, report.failed, report.requests) == (1, (), 0)
+    report = scan([Wanted("kin/broken", commit)], catalog, workers, retry_failed=True)
+    assert len(report.failed) == 1
+    tiny_hub.add_revision("kin/broken", "main", folders[2])
+    assert scan([Wanted("kin/broken")], catalog, workers).added == 1
+
+
+def test_a_budget_holds_for_each_model(tiny_hub, start_workers, catalog):
+    from kinprint.results.options import Options
+
+    report = scan([Wanted("kin/m0")], catalog, start_workers(WORK, 1), options=Options(budget_bytes=2000))
+    assert report.failed[0].error.startswith("BudgetExceeded")
+    assert report.bytes_read <= 2000
+
+
+def test_a_host_that_has_enough_is_left_alone_by_all_workers(tiny_hub, start_workers, catalog):
+    from kinprint.sources.pace import Pace
+
+    class Kept(Pace):
+        def __init__(self):
+            super().__init__()
+            self.held = []
+
+        def hold(self, host, seconds):
+            self.held.append((host, seconds))
+            super().hold(host, seconds)
+
+    pace = Kept()
+    tiny_hub.add_fault(Fault(kind="status", value=429, retry_after=0.3, times=2))
+    report = scan([Wanted(name) for name in tiny_hub.commits], catalog, start_workers(WORK, 2, pace=pace))
+    assert (report.added, report.retries) == (COUNT, 2)
+    assert pace.held == [("127.0.0.1", 0.3)] * 2
+    assert pace.waited_s > 0.0  # the others waited too
+
+
+def test_two_folders_of_one_name_are_told_apart(start_workers, catalog, folders, tmp_path):
+    workers = start_workers(WORK, 1)
+    other = write_tiny(tmp_path / "m0", 99)
+    report = scan(wanted([str(folders[0]), str(other)], io.StringIO()), catalog, workers)
+    assert report.added == 1
+    assert "another model is entered as 'm0'" in report.failed[0].error
+    assert scan([Wanted(str(folders[0]))], catalog, workers, again=True).added == 1
+
+
+def test_lists_name_models_in_every_way(tmp_path, folders):
+    commit = "0123456789" * 4
+    listed = tmp_path / "list.txt"
+    listed.write_text(f"# models\nkin/a\n\nkin/a  # again\nkin/b@{commit}\nhf://kin/c@{commit}\nkin/d@v1\n")
+    stdin = io.StringIO("kin/e\n./folder\n")
+    found = wanted([str(listed), "-", "kin/f", str(folders[0]), str(folders[0].parent)], stdin)
+    names = [model.reference for model in found]
+    assert names[:7] == ["kin/a", f"kin/b@{commit}", f"kin/c@{commit}", "kin/d@v1", "kin/e", "./folder", "kin/f"]
+    assert sorted(names[7:]) == sorted(map(str, folders))
+    assert found[1] == Wanted("kin/b", commit)
+    with pytest.raises(NotFound, match="holds a file of weights"):
+        wanted([str(tmp_path)], stdin)
+    listed.write_text("x" * 5000)
+    with pytest.raises(BadReference, match="line 1: more than 4096 letters"):
+        wanted([str(listed)], stdin)
+    listed.write_bytes(b"kin/a\n\xff\xfe\n")
+    with pytest.raises(BadReference, match="not UTF-8"):
+        wanted([str(listed)], stdin)
+
+
+RUN = """
+import sys
+from kinprint.catalog.store import open_catalog
+from kinprint.scan.fingerprinting import WORK
+from kinprint.scan.run import scan
+from kinprint.scan.supervised import Limits
+from kinprint.scan.wanted import wanted
+from kinprint.scan.workers import LocalWorkers
+from kinprint.sources.pace import Pace
+with open_catalog(sys.argv[1]) as catalog, LocalWorkers(WORK, 2, Limits(), Pace()) as workers:
+    scan(wanted(["-"], sys.stdin), catalog, workers)
+"""
+
+
+def test_a_scan_that_is_killed_and_run_again_ends_with_the_same_catalog(tiny_hub, start_workers, tmp_path):
+    names = "\n".join(tiny_hub.commits)
+    with open_catalog(tmp_path / "whole.db") as whole:
+        scan([Wanted(name) for name in tiny_hub.commits], whole, start_workers(WORK))
+        expected = contents(whole)
+    tiny_hub.latency_s = 0.05
+    broken = tmp_path / "broken.db"
+    process = subprocess.Popen([sys.executable, "-c", RUN, str(broken)], stdin=subprocess.PIPE)
+    process.stdin.write(names.encode())
+    process.stdin.close()
+    due = time.monotonic() + 60
+    seen = 0
+    while seen < 2 and time.monotonic() < due:
+        time.sleep(0.05)
+        if broken.exists():
+            with open_catalog(broken, read_only=True) as reading:
+                seen = reading.count()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert 2 <= seen < COUNT
+    with open_catalog(broken) as catalog:
+        before = catalog.count()
+        report = scan([Wanted(name) for name in tiny_hub.commits], catalog, start_workers(WORK))
+        assert (report.known, report.added) == (before, COUNT - before)
+        assert contents(catalog) == expected
+        assert list(catalog.check()) == []
+
+
+def test_a_cluster_ends_with_the_same_catalog_though_a_worker_is_killed(tiny_hub, start_workers, tmp_path):
+    pytest.importorskip("distributed", reason="needs the extra `cluster`")
+    from kinprint.scan.cluster import DaskWorkers
+    from kinprint.scan.supervised import Limits
+    from support.dask_cluster import running_cluster
+
+    models = [Wanted(name) for name in tiny_hub.commits]
+    with open_catalog(tmp_path / "whole.db") as whole:
+        scan(models, whole, start_workers(WORK))
+        expected = contents(whole)
+    tiny_hub.latency_s = 0.05
+    with (
+        running_cluster(tmp_path) as cluster,
+        DaskWorkers(cluster.address, WORK, Limits(), None) as workers,
+        open_catalog(tmp_path / "cluster.db") as catalog,
+    ):
+
+        def kill_one(_stage, done, _total):
+            if done >= 2 and cluster.workers[0].poll() is None:
+                os.kill(cluster.workers[0].pid, signal.SIGKILL)
+
+        report = scan(models, catalog, workers, progress=kill_one)
+        assert cluster.workers[0].poll() == -signal.SIGKILL
+        assert (report.added, report.failed) == (COUNT, ())
+        assert contents(catalog) == expected
+
+
+def test_local_workers_of_an_interrupted_scan_are_ended(tiny_hub, catalog, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    from kinprint.scan.supervised import Limits
+    from kinprint.sources.pace import Pace
+
+    def interrupt(_stage, done, _total):
+        if done >= 1:
+            raise KeyboardInterrupt
+
+    with LocalWorkers(WORK, 2, Limits(), Pace()) as workers:
+        report = scan([Wanted(name) for name in tiny_hub.commits], catalog, workers, progress=interrupt)
+        pids = workers.pids
+    assert report.interrupted
+    assert 1 <= report.added == catalog.count() < COUNT
+    assert exit_code(report) == 130
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
