@@ -30,7 +30,8 @@ demo: $(VENV)/core.done
 serve: $(VENV)/serve.done
 serve-demo: $(VENV)/serve.done
 	$(BIN)/kinprint catalog add demo/models/*/ --catalog serve-demo.db
-	$(BIN)/kinprint serve --local demo/models --folder serve-demo --catalog serve-demo.db
+	$(BIN)/kinprint catalog tree --catalog serve-demo.db --json serve-demo.json >/dev/null
+	$(BIN)/kinprint serve --local demo/models --folder serve-demo --catalog serve-demo.db --families serve-demo.json
 
 # 200 readers at once, and 50 jobs in the queue (bench/serve_load.py); locust has an environment of its own.
 serve-load: $(VENV)/serve.done $(VENV)-load/done
@@ -220,4 +221,4 @@ DEMO := .venv-demo/bin/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-load $(VENV)-audit $(VENV)-docs .venv-demo docs-site demo-report serve-demo serve-demo.db* studies-report lineage-report bench/results .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV)-load $(VENV)-audit $(VENV)-docs .venv-demo docs-site demo-report serve-demo serve-demo.db* serve-demo.json studies-report lineage-report bench/results .mypy_cache .ruff_cache .hypothesis build dist

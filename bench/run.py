@@ -35,10 +35,13 @@ BENCHES = {
     "search": ["bench.search"],
     "reports": ["bench.reports"],
     "scan": ["bench.scan"],
+    "serve_browser": ["bench.serve_browser"],
     "scale": ["bench.scale"],
     "calibration": ["bench.calibration"],
 }
-NOT_QUICK = frozenset({"studies", "search", "scan", "scale"})  # tests run in small sizes what they measure
+NOT_QUICK = frozenset(
+    {"studies", "search", "scan", "serve_browser", "scale"}
+)  # tests run in small sizes what they measure
 WAITS = "remote_norms"  # for its rivals, most of the time: in small sizes the others run beside it
 _ABOUT = """# Bench results
 

@@ -1,14 +1,18 @@
 """The server in a real browser: from the first visit to a verdict, reload, two at once, cancel, phone, axe, no outside request."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from kinprint.catalog.adding import add_model
+from kinprint.catalog.graph import Shown, family_graph
 from kinprint.catalog.store import open_catalog
 from kinprint.fingerprints.file import write_fingerprint
 from kinprint.fingerprints.report import make_fingerprint
 from kinprint.sources.settings import Settings
+from support.graphs import HOSTILE, synthetic_graph
+from support.hub import HubServer
 from support.places import DEMO_MODELS
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
@@ -19,12 +23,15 @@ from support.serving import Server
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """A server with the bundled models, three of which are in its catalog."""
+    """A server with the bundled models, three of which are in its catalog, and with a hub behind it."""
     folder = tmp_path_factory.mktemp("site")
     with open_catalog(folder / "catalog.db") as catalog:
         for name in ("base", "finetune", "unrelated"):
             add_model(catalog, DEMO_MODELS / name, settings=Settings())
+        (folder / "families.json").write_bytes(_graph(catalog).to_json())
     how = (
+        "--families",
+        str(folder / "families.json"),
         "--local",
         str(DEMO_MODELS),
         "--catalog",
@@ -34,9 +41,20 @@ def site(tmp_path_factory):
         "--write-rate",
         "1000",
     )
-    made = Server(folder / "state", *how)
-    yield made
-    made.end()
+    with HubServer() as hub:
+        for name in ("base", "unrelated"):
+            hub.add_repo(f"demo/{name}", DEMO_MODELS / name)
+        made = Server(folder / "state", *how, HF_ENDPOINT=hub.endpoint)
+        yield made
+        made.end()
+
+
+def _graph(catalog):
+    """Two that are related and not declared, and a model with a name that no page may believe, declared and not shown."""
+    entries = list(catalog.entries())
+    stranger = replace(entries[0], key="f" * 64, name=HOSTILE, declared_bases=("base",), licence="<b>mit</b>")
+    shown = {(0, 1): Shown(-100.0, 9, 1.0), (0, 2): Shown(-0.1, 9), (0, 3): Shown(-0.2, 9)}
+    return family_graph("x", [*entries, stranger], shown)
 
 
 @pytest.fixture
@@ -86,13 +104,14 @@ def test_from_the_first_visit_to_a_verdict_with_one_click(visitor):
 
 def test_a_reload_in_the_middle_loses_nothing_and_the_names_can_be_typed(visitor):
     page = visitor("/?lang=ko")
-    page.locator("#a").fill("base")
-    page.locator("#b").fill("unrelated")
+    page.locator("#a").fill("demo/base")  # of the hub
+    page.locator("#b").fill("demo/unrelated")
     page.locator("#compare").click()
     page.wait_for_url("**/jobs/**", wait_until="commit")
     page.reload()
     page.wait_for_selector("#verdict")
     assert page.locator("html").get_attribute("lang") == "ko"
+    assert "demo/unrelated" in page.locator("#verdict .pair").inner_text()
 
 
 @pytest.mark.nightly
@@ -148,9 +167,133 @@ def test_the_theme_is_kept_from_page_to_page(visitor):
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
-PLACES = ("/", "/results/{0}/verification", "/results/{0}/cite", "/results/{1}", "/models/grown", "/api", "/nothing")
+A_FRAME = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
+@pytest.fixture
+def explorer(visitor):
+    def open_it(query="", **options):
+        page = visitor(f"/families?lang=en{query}", **options)
+        page.wait_for_selector("#canvas[data-ready]")
+        return page
+
+    return open_it
+
+
+def test_two_models_of_the_graph_are_chosen_by_keys_and_compared(explorer):
+    page = explorer()
+    page.locator("#fit").focus()
+    page.keyboard.press("Shift+Tab")
+    for _ in range(3):  # past the other buttons
+        if page.evaluate("document.activeElement.id") != "canvas":
+            page.keyboard.press("Shift+Tab")
+    seen = set()
+    for key in ("Up", "Left", "Down", "Right", "Up", "Left", "Down", "Right", "Up", "Left"):
+        page.keyboard.press(f"Arrow{key}")
+        name = page.locator("#told").inner_text().removeprefix("At: ")
+        if name in ("base", "finetune") and name not in seen:
+            seen.add(name)
+            page.keyboard.press("Enter")
+            page.wait_for_selector(f"#pair input[name={'ab'[len(seen) - 1]}][value={name}]", state="attached")
+    assert seen == {"base", "finetune"}
+    page.locator("#go").click()
+    page.wait_for_selector("#verdict")
+
+
+def test_a_click_chooses_and_a_drag_moves(explorer):
+    page = explorer()
+    box = page.locator("#canvas").bounding_box()
+    spots = [(x, y) for y in range(10, int(box["height"]), 20) for x in range(10, int(box["width"]) - 60, 20)]
+    for x, y in spots:
+        page.mouse.move(box["x"] + x, box["y"] + y)
+        if page.locator("#canvas.over").count():
+            break
+    page.mouse.click(box["x"] + x, box["y"] + y)
+    page.wait_for_selector("#side-a .chosen")
+    assert page.locator("#go").is_disabled()
+    frames = int(page.locator("#canvas").get_attribute("data-frames"))
+    page.mouse.move(box["x"] + 300, box["y"] + 400)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 200, box["y"] + 300, steps=5)
+    page.mouse.up()
+    page.mouse.wheel(0, -200)
+    page.evaluate(A_FRAME)
+    assert int(page.locator("#canvas").get_attribute("data-frames")) > frames
+    assert page.locator("#side-b .chosen").count() == 0
+
+
+def test_filters_change_graph_and_table_alike_and_stay_in_the_address(explorer):
+    page = explorer()
+    assert page.locator("#relations tbody tr").count() == 2
+    for name, other in (("Shown but not declared", "finetune"), ("Declared but not shown", "img src=x")):
+        page.get_by_role("link", name=name).click()
+        page.wait_for_selector("#canvas[data-relations='1']")
+        assert page.locator("#relations tbody tr").count() == 1
+        assert other in page.locator("#relations").inner_text()
+    assert "kind=not_shown" in page.url
+    page.locator("[name=text]").fill("unrel")
+    page.get_by_role("link", name="Everything").click()
+    page.wait_for_selector("#canvas[data-models='4']")
+    page.locator("[name=text]").fill("unrel")
+    page.wait_for_selector("#canvas[data-models='1']")
+    page.locator("#language").click()
+    page.wait_for_selector("html[lang=ko] #canvas[data-models='1'][data-ready]")
+
+
+def test_on_paper_there_is_the_table(explorer):
+    page = explorer()
+    page.emulate_media(media="print")
+    assert not page.locator("#canvas").is_visible()
+    assert page.locator("#relations").is_visible()
+
+
+def test_without_scripts_there_are_filters_and_the_table(visitor):
+    page = visitor("/families?lang=en", java_script_enabled=False)
+    assert not page.locator("#canvas").is_visible()
+    page.locator("[name=kind]").select_option("shown")
+    page.locator("#filters button").click()
+    assert page.locator("#relations tbody tr").count() == 1
+
+
+def test_a_models_page_shows_its_layers_and_what_is_declared_beside_what_is_shown(visitor, stored):
+    page = visitor("/models/finetune?lang=en")
+    assert page.locator("svg.layers").count() >= 1
+    assert page.get_by_role("link", name="base", exact=True).first.is_visible()
+    page.get_by_role("link", name="in the graph").click()
+    page.wait_for_selector("#canvas[data-ready][data-relations='1']")
+
+
+@pytest.mark.nightly
+def test_ten_thousand_models_are_drawn_and_moved(browser, tmp_path):
+    file = tmp_path / "families.json"
+    file.write_bytes(synthetic_graph(10_000).to_json(indent=False))
+    server = Server(tmp_path / "state", "--families", str(file))
+    page = browser.new_page()
+    page.goto(f"{server.base}/families")
+    page.wait_for_selector("#canvas[data-ready][data-models='10000']", timeout=120_000)
+    page.locator("#canvas").focus()
+    before = int(page.locator("#canvas").get_attribute("data-frames"))
+    for _ in range(20):
+        page.keyboard.press("Shift+ArrowLeft")
+        page.evaluate(A_FRAME)
+    assert int(page.locator("#canvas").get_attribute("data-frames")) >= before + 20  # bench.serve_browser: in what time
+    page.close()
+    server.end()
+
+
+PLACES = (
+    "/families",
+    "/models/finetune",
+    "/",
+    "/results/{0}/verification",
+    "/results/{0}/cite",
+    "/results/{1}",
+    "/models/grown",
+    "/api",
+    "/nothing",
+)
 LOOKS = [(place, "light", "en", 1280) for place in PLACES] + [
-    (place, "dark", "ko", 390) for place in ("/", "/models/grown")
+    (place, "dark", "ko", 390) for place in ("/", "/models/finetune", "/families")
 ]
 
 

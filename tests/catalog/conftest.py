@@ -1,28 +1,5 @@
-"""One PostgreSQL server for all tests of a worker, and a database of its own for each."""
+"""Databases for the tests of the shared catalog."""
 
-import itertools
-import os
+from support.databases import database, postgres
 
-import pytest
-
-from support.postgres import PostgresServer, lacking
-
-_numbers = itertools.count()
-_REQUIRED = os.environ.get("KINPRINT_REQUIRE_POSTGRES") == "1"  # now: no test sees the variable
-
-
-@pytest.fixture(scope="session")
-def postgres():
-    if (why := lacking()) is not None:
-        (pytest.fail if _REQUIRED else pytest.skip)(why)
-    with PostgresServer() as server:
-        yield server
-
-
-@pytest.fixture
-def database(postgres):
-    """An empty database, dropped at the end with whoever is connected."""
-    name = f"test{next(_numbers)}"
-    postgres.execute("postgres", f"CREATE DATABASE {name}")
-    yield name
-    postgres.execute("postgres", f"DROP DATABASE {name} WITH (FORCE)")
+__all__ = ["database", "postgres"]

@@ -30,6 +30,9 @@ sqlite._TAIL = 3
 items = [make_item(seed) for seed in range(80)]
 others = [make_item(seed + 1000, name=f"maker/model-{seed}", revision=f"{seed:040x}") for seed in range(80)]
 
+def tell(*words):  # at once: under PYTHONUNBUFFERED print writes the end of a line by itself, and may be killed before it
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+
 def write_on(path, first, mode):
     with sqlite.SqliteCatalog(Path(path)) as catalog:
         for seed in range(first, first + 60):
@@ -38,7 +41,7 @@ def write_on(path, first, mode):
                 catalog.remove(items[seed % 80].entry.key)
             else:
                 catalog.add(*item, replace=mode == "replace")
-            print(seed % 80, flush=True)
+            tell(seed % 80)
             if mode == "index":
                 catalog.nearest(item.vectors, 1)
 
@@ -48,11 +51,11 @@ for line in sys.stdin:
         os.waitpid(writer, 0)  # not before: until then no other process has its number, should it be killed after its end
     writer = os.fork()
     if writer == 0:
-        print(os.getpid(), flush=True)
+        tell(os.getpid())
         write_on(*json.loads(line))
         os._exit(0)
     end = os.waitid(os.P_PID, writer, os.WEXITED | os.WNOWAIT)
-    print("ended", end.si_status if end.si_code == os.CLD_EXITED else -end.si_status, flush=True)
+    tell("ended", end.si_status if end.si_code == os.CLD_EXITED else -end.si_status)
 """
 
 

@@ -243,9 +243,9 @@ def test_addresses_are_shown_without_what_is_secret():
         "postgresql://u@/models?host=/run/x": "postgresql://localhost/models",
         "postgres://db.example": "postgresql://db.example",
     }
-    assert {address: store._shown(address) for address in cases} == cases
+    assert {address: store.shown_address(address) for address in cases} == cases
     with pytest.raises(BadReference):
-        store._shown("postgresql://u:p@host:port/x")
+        store.shown_address("postgresql://u:p@host:port/x")
 
 
 def test_lists_find_nearly_all_and_small_catalogs_have_none(open_it, monkeypatch):

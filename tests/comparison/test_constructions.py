@@ -202,7 +202,11 @@ def test_families_with_nothing_in_common(checkpoint, run, llama):
     assert report.b.architecture_guessed
     assert sum(item.count for item in report.skipped) == 30
     both = run(strange, strange)
-    assert both.reason == "not one tensor could be compared: neither model has a tensor whose role is known"
+    assert (both.status, both.verdict.class_) == ("ok", "identical")  # equal bytes need no role
+    other = checkpoint("y", {"a.b.c": np.eye(3, dtype=np.float32), "d": np.ones(4, np.float32)}, {"model_type": "odd"})
+    both = run(strange, other)
+    assert both.verdict.class_ == "not_testable"
+    assert both.verdict.sentence == "Not testable: the models have no tensor in common whose role is known."
 
 
 def test_empty_tensors_are_named(llama, run):

@@ -174,7 +174,7 @@ def test_attention_that_could_not_be_compared_is_not_called_replaced(lenient, mo
 @pytest.mark.parametrize(
     ("where", "pair", "chosen"),
     [
-        ("controls.both_controls", ("base", "finetune"), {}),
+        ("controls.own_controls", ("base", "finetune"), {}),
         ("neuron_gram.rotation_controls", ("base", "unrelated"), {"deep": True}),
         ("controls.read_alike", ("base", "finetune"), {"controls": (str(DEMO_MODELS / "unrelated"),)}),
     ],

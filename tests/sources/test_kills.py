@@ -25,13 +25,16 @@ from kinprint.refs import ByteRange
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 
+def tell(*words):  # at once: under PYTHONUNBUFFERED print writes the end of a line by itself, and may be killed before it
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+
 def read_on(endpoint, cache, repo, name, first):
     with Session(Settings(endpoint=endpoint, range_cache=Path(cache))) as session:
         source = session.open_folder(repo).open(name)
         for start in range(first, source.size, 512):
             end = min(source.size, start + 512)
             source.read_into(ByteRange(start, end), memoryview(bytearray(end - start)))
-            print(start, flush=True)
+            tell(start)
 
 reader = None
 for line in sys.stdin:
@@ -39,11 +42,11 @@ for line in sys.stdin:
         os.waitpid(reader, 0)  # not before: until then no other process has its number, should it be killed after its end
     reader = os.fork()
     if reader == 0:
-        print(os.getpid(), flush=True)
+        tell(os.getpid())
         read_on(*json.loads(line))
         os._exit(0)
     end = os.waitid(os.P_PID, reader, os.WEXITED | os.WNOWAIT)
-    print("ended", end.si_status if end.si_code == os.CLD_EXITED else -end.si_status, flush=True)
+    tell("ended", end.si_status if end.si_code == os.CLD_EXITED else -end.si_status)
 """
 
 

@@ -5,6 +5,7 @@ If the model still computes what it did, every such axis is what the role says: 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ LATENTS = {
 MIXER_CHANNELS = (
     Role.MIXER_GATE, Role.MIXER_VALUE, Role.MIXER_CONV, BIASES[Role.MIXER_CONV], Role.MIXER_NORM, Role.MIXER_OUT,
 )  # fmt: skip
+INTO_RESIDUAL = ("encoder.layers.14.conv.", "encoder_seanet.layers.11.conv.")  # the last convolution (Mimi, Pocket TTS)
 HEADS = ("attn_q", "attn_k", "attn_v", "attn_o")
 
 
@@ -66,15 +68,15 @@ class Orders:
         return self._drawn[name, count]
 
 
-def units(tensor: RoleTensor, axis: Axis) -> object | None:
-    """Name the units that run along an axis of a tensor; None for those whose order has a meaning."""
+def units(tensor: RoleTensor, axis: Axis, narrow: bool) -> object | None:
+    """Name the units that run along an axis of a tensor; None for those whose order has a meaning, or that others read."""
     role = tensor.role.value
     if axis is Axis.RESIDUAL:
         return "residual"
     if axis is Axis.NEURON:
         return role.split("_")[0], tensor.layer, tensor.expert
     if axis is Axis.LATENT and "_projection" in role:
-        return "residual"  # of narrow embeddings
+        return "residual" if narrow else None  # of narrow embeddings, or of a space that another tower projects to
     if axis is Axis.LATENT:
         return "latent", LATENTS.get(role.removesuffix("_bias"), role.removesuffix("_bias")), tensor.layer
     return None
@@ -94,6 +96,7 @@ def reordered(
     experts = {t.layer: 1 + max(x.expert for x in naming.tensors if x.layer == t.layer and x.expert is not None)
                for t in naming.tensors if t.expert is not None}  # fmt: skip
     keys = {tensor.key: tensor for tensor in naming.tensors}
+    narrow = {tensor.shape[1] for tensor in naming.tensors if tensor.role is Role.EMBEDDING}
     for tensor in naming.tensors:
         source = tensor
         if tensor.expert is not None and Axis.EXPERT not in ordered:
@@ -104,7 +107,7 @@ def reordered(
             if axis in ordered:
                 continue
             count = values.shape[position]
-            name = units(source, axis)
+            name = units(source, axis, count in narrow)
             if name == "residual" and Axis.RESIDUAL in ordered:
                 continue
             if axis is Axis.EXPERT and count == experts.get(tensor.layer):
@@ -116,12 +119,23 @@ def reordered(
         if mixer_head and value is not None and tensor.role in MIXER_CHANNELS:
             values = _inside_heads(values, tensor, value.shape[0], mixer_head, orders)
         put_back(found, tensor, _heads(values, tensor, kv_heads, orders.of))
-    width = residual_width(naming)
-    # what is not compared moves with the rest, where it is known to run along the residual stream
-    for item in naming.excluded if width and Axis.RESIDUAL not in ordered else ():
-        for axis in item.residual:
-            found[item.name] = _along_residual(found[item.name], axis, orders.of("residual", width))
+    _move_excluded(found, naming, orders, Axis.RESIDUAL in ordered)
     return found, orders
+
+
+def _move_excluded(found: Arrays, naming: Naming, orders: Orders, in_place: bool) -> None:
+    """Reorder what is not compared with the rest: along the residual stream, and readers of a latent that is reordered."""
+    width = residual_width(naming)
+    keys = {tensor.key: tensor for tensor in naming.tensors}
+    for item in naming.excluded:
+        axes = (0,) if item.name.startswith(INTO_RESIDUAL) else item.residual
+        for axis in axes if width and not in_place else ():
+            found[item.name] = along_residual(found[item.name], axis, orders.of("residual", width))
+        number = re.search(r"\.(\d+)\..*(q_b_proj|wq_b)\.weight$", item.name)
+        latent = keys.get((Role.ATTN_Q_A, int(number[1]), None)) if number else None
+        if latent is not None and (number[2] == "wq_b" or (Role.ATTN_Q_B, latent.layer, None) not in keys):
+            order = orders.of(("latent", "q", latent.layer), latent.shape[0])
+            found[item.name] = along_residual(found[item.name], 1, order)
 
 
 def _inside_heads(values: np.ndarray, tensor: RoleTensor, channels: int, size: int, orders: Orders) -> np.ndarray:
@@ -132,11 +146,12 @@ def _inside_heads(values: np.ndarray, tensor: RoleTensor, channels: int, size: i
     return np.take(values, np.concatenate([*inside, rest]), axis=axis)
 
 
-def _along_residual(values: np.ndarray, axis: int, order: np.ndarray) -> np.ndarray:
+def along_residual(values: np.ndarray, axis: int, order: np.ndarray) -> np.ndarray:
     """Reorder an axis that holds the residual stream once, or several streams one after the other (hyper-connections)."""
     streams = values.shape[axis] // len(order)
-    every = np.concatenate([order + at * len(order) for at in range(max(streams, 1))])
-    return np.take(values, every, axis=axis) if len(every) == values.shape[axis] else values
+    every = np.arange(values.shape[axis])  # what comes after whole streams stays
+    every[: streams * len(order)] = np.concatenate([order + at * len(order) for at in range(streams)] or [order[:0]])
+    return np.take(values, every, axis=axis)
 
 
 def _latent_keys(values: np.ndarray, tensor: RoleTensor, keys: Any, orders: Orders) -> np.ndarray:

@@ -76,6 +76,8 @@ SMALL |= {"vision_end_token_id": 187, "sep_token_id": 2, "mask_token_id": 3, "cl
 
 # Where sizes depend on each other in a way of their own.
 SPECIAL: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("special_sizes.json").read_text())
+# What a model is run on where the inputs of its kind do not fit: "drawn" numbers, "tokens" or "ones" of a shape, or the values.
+INPUTS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("special_inputs.json").read_text())
 transformers.utils.logging.disable_progress_bar()
 SEVERAL_TOWERS = (
     "clip", "siglip", "llava", "paligemma", "qwen2_5_vl", "qwen3_vl", "idefics3", "internvl", "mistral3", "glm4v",
@@ -219,7 +221,24 @@ def _inputs(config: Any, kind: str, ids: torch.Tensor, draw: Any) -> list[dict[s
     return pictures if kind == "image" else sound + pictures if kind == "audio" else pictures + sound
 
 
-def logits(model: Any, kind: str) -> torch.Tensor:
+def _given(value: Any, ids: torch.Tensor, made: torch.Generator) -> Any:
+    """Return one input as special_inputs.json describes it."""
+    draws = {
+        "drawn": lambda shape: torch.randn(shape, generator=made),
+        "tokens": lambda shape: torch.randint(5, TOKENS - 10, shape, generator=made),
+        "ones": lambda shape: torch.ones(shape, dtype=torch.bool),
+    }
+    if isinstance(value, dict):
+        what, shape = next(iter(value.items()))
+        if what in draws:
+            return draws[what](shape)
+        return {name: _given(each, ids, made) for name, each in value.items()}
+    if isinstance(value, list) and isinstance(value[0], dict):
+        return [_given(each, ids, made) for each in value]
+    return ids if value == "tokens" else torch.tensor(value) if isinstance(value, list) else value
+
+
+def logits(model: Any, kind: str, model_type: str) -> torch.Tensor:
     """Return what a model computes for a fixed input: its logits, or its last hidden state."""
     made = torch.Generator().manual_seed(7)
     ids = torch.randint(5, TOKENS - 10, (2, 16), generator=made)
@@ -230,16 +249,25 @@ def logits(model: Any, kind: str) -> torch.Tensor:
         "seq2seq": [{"input_ids": ids, "decoder_input_ids": ids[:, :8]}, {"input_ids": ids}],
     }
     tried = asked.get(kind) or _inputs(model.config, kind, ids, lambda *sizes: torch.randn(sizes, generator=made))
+    if model_type in INPUTS:
+        tried = [{name: _given(value, ids, made) for name, value in INPUTS[model_type].items()}]
     problem: Exception | None = None
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for given in tried:
+            torch.manual_seed(7)  # some hide parts of a picture at random
             try:
                 found = model(**given)
             except Exception as error:  # noqa: BLE001 - the next form of input; the first says most
                 problem = problem or error
                 continue
-            values = [getattr(found, name, None) for name in ("logits", "last_hidden_state")]
-            values += [found] if isinstance(found, torch.Tensor) else []
-            return torch.as_tensor(next(each for each in values if each is not None))
+            return _main_output(found)
     raise problem or ValueError("no input is known for this kind")
+
+
+def _main_output(found: Any) -> torch.Tensor:
+    if isinstance(found, torch.Tensor):
+        return found
+    names = ("logits", "logits_per_text", "asr_last_hidden_state", "last_hidden_state")
+    values = [getattr(found, name, None) for name in names]
+    return next(each for each in (*values, *found.to_tuple()) if isinstance(each, torch.Tensor))

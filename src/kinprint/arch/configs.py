@@ -111,7 +111,8 @@ def _shown(value: object) -> str:
 
 _FIXED_POSITIONS = (
     "whisper", "marian", "m2m_100", "nllb-moe", "speech_to_text", "fsmt", "pegasus", "pegasus_x", "informer", "xglm", "ctrl",
-    "seamless_m4t", "seamless_m4t_v2", "musicgen", "musicgen_melody", "speecht5", "trocr", "vit_mae", "videomae", "ijepa",
+    "seamless_m4t", "seamless_m4t_v2", "musicgen", "musicgen_melody", "musicgen_decoder", "musicgen_melody_decoder",
+    "speecht5", "trocr", "vit_mae", "videomae", "ijepa",
     "pixio", "kimi_k25_vision", "audioflamingo3_encoder", "qwen2_audio_encoder", "qwen3_asr_encoder", "voxtral_encoder",
     "moss_transcribe_diarize_audio", "qwen2_5_omni_audio_encoder", "fun_asr_nano_encoder", "canary", "cohere_asr",
 )  # fmt: skip
@@ -138,10 +139,16 @@ def ordered_axes(config: Mapping[str, object]) -> dict[Axis, Text]:
         found[Axis.RESIDUAL] = Text("grouped convolutions tie residual dimensions together, group by group")
     if flat.get("model_type") == "reformer":
         found[Axis.RESIDUAL] = Text("positions as a sum of two tables, each with a part of the residual dimensions")
+    if flat.get("model_type") == "pop2piano":
+        found[Axis.RESIDUAL] = Text("bands of a spectrogram are the residual dimensions, in their order")
     if flat.get("model_type") == "fnet":
         found[Axis.RESIDUAL] = Text("a Fourier transform over residual dimensions gives them an order")
     if (groups := _count(flat.get("n_group"))) is not None and groups > 1:
         found[Axis.EXPERT] = Text("experts are routed in {n} groups, so their order has a meaning", n=groups)
+    if flat.get("model_type") == "deepseek_v4":
+        found[Axis.EXPERT] = Text("a fixed table sends tokens to experts by their numbers")
+    if _count(flat.get("zero_expert_num")) is not None:
+        found[Axis.EXPERT] = Text("experts that hand their input through come last")
     return found
 
 

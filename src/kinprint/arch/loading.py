@@ -108,7 +108,10 @@ def merged(file: str, raw: Mapping[str, Any], seen: tuple[str, ...] = ()) -> dic
         if key in _MERGED:
             result[key] = {**result.get(key, {}), **value}
         elif key == "exclude":
-            result[key] = [*result.get(key, []), *value]
+            result[key] = [
+                *value,
+                *result.get(key, []),
+            ]  # the first that fits holds: what is special before what is general
         else:
             result[key] = value
     for key in ("model", "layer", "encoder_layer"):

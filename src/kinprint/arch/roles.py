@@ -56,6 +56,7 @@ class Axis(StrEnum):
     KERNEL = "kernel"  # taps of a convolution, with its input channels
     STREAM = "stream"  # channels that group norms or modulation tie together
     SIGNAL = "signal"  # what conditions a model: outputs of a text encoder, sinusoids of the time step
+    UNKNOWN = "unknown"
 
     @property
     def exchangeable(self) -> bool:
@@ -219,6 +220,11 @@ class Role(StrEnum):
     CONTEXT_UP = "context_up"
     CONTEXT_DOWN = "context_down"
     ATTN_MLP_OUT = "attn_mlp_out"  # from attention and MLP, which stand side by side
+    # without a role: compared by name (comparison/by_name.py), and never part of a verdict
+    UNNAMED_IN = "unnamed_in"  # columns run along the residual stream, by their number
+    UNNAMED_OUT = "unnamed_out"  # rows do
+    UNNAMED = "unnamed"
+    UNNAMED_VECTOR = "unnamed_vector"
     # biases: the role of the weight with _bias
     for weight in (
         EMBEDDING_PROJECTION, HEAD_PROJECTION, RELATIVE_EMBEDDING_NORM, PATCH_EMBEDDING, CONV_STEM,
@@ -242,7 +248,7 @@ class Role(StrEnum):
 
 
 _R, _N, _H, _T, _L, _E = Axis.RESIDUAL, Axis.NEURON, Axis.HEAD, Axis.TOKEN, Axis.LATENT, Axis.EXPERT
-_C, _P, _K, _S, _I = Axis.CHANNEL, Axis.POSITION, Axis.KERNEL, Axis.STREAM, Axis.SIGNAL
+_C, _P, _K, _S, _I, _U = Axis.CHANNEL, Axis.POSITION, Axis.KERNEL, Axis.STREAM, Axis.SIGNAL, Axis.UNKNOWN
 
 _INFOS: dict[tuple[str, str, tuple[Axis, ...]], tuple[Role, ...]] = {  # kind, scope, axes
     ("matrix", "model", (_T, _R)): (Role.EMBEDDING, Role.HEAD, Role.ENCODER_EMBEDDING),
@@ -315,6 +321,10 @@ _INFOS: dict[tuple[str, str, tuple[Axis, ...]], tuple[Role, ...]] = {  # kind, s
     ("matrix", "layer", (_S, _R)): (Role.STREAM_OUT,),
     ("matrix", "layer", (_R, _S)): (Role.ATTN_MLP_OUT,),
     ("matrix", "layer", (_H, _I)): (Role.CONDITION_K, Role.CONDITION_V),
+    ("matrix", "model", (_U, _R)): (Role.UNNAMED_IN,),
+    ("matrix", "model", (_R, _U)): (Role.UNNAMED_OUT,),
+    ("matrix", "model", (_U, _U)): (Role.UNNAMED,),
+    ("vector", "model", (_U,)): (Role.UNNAMED_VECTOR,),
 }  # fmt: skip
 BIASES = {Role(role.value.removesuffix("_bias")): role for role in Role if role.value.endswith("_bias")}
 """The bias of each weight that has one."""
@@ -354,6 +364,9 @@ MLPS = (
 )
 """Dense, shared, routed, and the second of a Conformer: in a layer the first that a model has stands for its MLP."""
 
+UNIT_SETS = (*MLPS, MlpRoles(Role.SSM_GATE, Role.SSM_IN, Role.SSM_OUT, None))
+"""All that units without an order stand in, the channels of Mamba 1 last: what a search for reordered units goes through."""
+
 GATES_AND_UPS = tuple(role for mlp in MLPS for role in (mlp.gate, mlp.up))
 
 DENSE_ROLES = {Role.EXPERT_GATE: Role.MLP_GATE, Role.EXPERT_UP: Role.MLP_UP}
@@ -374,6 +387,7 @@ AXES = {
     Axis.KERNEL: Text("kernel tap"),
     Axis.STREAM: Text("stream channel"),
     Axis.SIGNAL: Text("conditioning"),
+    Axis.UNKNOWN: Text("unknown"),
 }
 """How reports name the axes."""
 
@@ -388,6 +402,7 @@ ORDERED = {
     Axis.KERNEL: Text("taps of a convolution have an order"),
     Axis.STREAM: Text("group norms or modulation tie channels together, so single ones have no free order"),
     Axis.SIGNAL: Text("what conditions the model (text, time) has an order that strangers share"),
+    Axis.UNKNOWN: Text("nothing is known of the order of its units"),
 }
 
 

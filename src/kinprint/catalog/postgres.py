@@ -77,38 +77,16 @@ class PostgresCatalog(Catalog):
     """A catalog in a database."""
 
     def __init__(self, address: str, *, read_only: bool = False) -> None:
-        self.place, self.read_only = _shown(address), read_only
+        self.place, self.read_only = shown_address(address), read_only
         self._psycopg: Any = imported("psycopg", "a catalog in PostgreSQL", extra="postgres")
         self._probes = ""  # lists that a search on this connection looks through, as last set
-        self._db = self._connect(address)
+        self._db = connected(address)
         try:
             with self._telling():
                 self._prepare()
         except BaseException:
             self._db.close()
             raise
-
-    def _connect(self, address: str) -> psycopg.Connection[Any]:
-        try:
-            db: psycopg.Connection[Any] = self._psycopg.connect(
-                address, autocommit=True, connect_timeout=_CONNECT_S, application_name="kinprint"
-            )
-        except self._psycopg.Error as error:
-            # The library's own message may repeat any part of the address, so it is neither shown nor chained.
-            failed = self._refusal(str(error))
-        else:
-            return db
-        raise failed
-
-    def _refusal(self, said: str) -> KinprintError:
-        """Tell apart why there is no connection: the library gives no code, and a server of another language says it otherwise."""
-        if any(word in said for word in _REFUSED):
-            hint = "check the address, PGPASSWORD, ~/.pgpass"
-            return AccessDenied(f"{self.place} refused the user or password", hint=hint)
-        if "does not exist" in said and "database" in said:
-            return NotFound(f"{self.place}: there is no such database", hint="make it first: createdb NAME")
-        hint = "check host, port, user and database, and that the server runs"
-        return TransferError(f"cannot connect to {self.place}", hint=hint)
 
     def _prepare(self) -> None:
         version = self._version()
@@ -450,7 +428,33 @@ def _literal(vector: np.typing.NDArray[np.float32]) -> str:
     return "[" + ",".join(f"{value:.9g}" for value in vector.tolist()) + "]"
 
 
-def _shown(address: str) -> str:
+def connected(address: str) -> psycopg.Connection[Any]:
+    """Connect to a database, every statement by itself; a KinprintError that tells no more of the address than it may."""
+    library: Any = imported("psycopg", "a catalog in PostgreSQL", extra="postgres")
+    try:
+        db: psycopg.Connection[Any] = library.connect(
+            address, autocommit=True, connect_timeout=_CONNECT_S, application_name="kinprint"
+        )
+    except library.Error as error:
+        # The library's own message may repeat any part of the address, so it is neither shown nor chained.
+        failed = _refusal(str(error), shown_address(address))
+    else:
+        return db
+    raise failed
+
+
+def _refusal(said: str, place: str) -> KinprintError:
+    """Tell apart why there is no connection: the library gives no code, and a server of another language says it otherwise."""
+    if any(word in said for word in _REFUSED):
+        return AccessDenied(f"{place} refused the user or password", hint="check the address, PGPASSWORD, ~/.pgpass")
+    if "does not exist" in said and "database" in said:
+        return NotFound(f"{place}: there is no such database", hint="make it first: createdb NAME")
+    return TransferError(
+        f"cannot connect to {place}", hint="check host, port, user and database, and that the server runs"
+    )
+
+
+def shown_address(address: str) -> str:
     """Return host, port and database of an address: never the user, the password or the options."""
     try:
         parts = urlsplit(address)

@@ -11,7 +11,7 @@ import click
 
 from kinprint.cli.help import HelpedGroup, in_group
 from kinprint.cli.options import read_size
-from kinprint.cli.outputs import FOLDER
+from kinprint.cli.outputs import FILE, FOLDER
 from kinprint.errors import NotFound, imported
 
 MAY_START = ("nobody", "keys", "anyone")  # kinprint.serve.options says what they mean
@@ -25,6 +25,12 @@ def _data_folder() -> Path:
 
 folder_option = click.option(
     "--folder", type=FOLDER, help="Where jobs, results and keys are kept; by default in your data folder."
+)
+state_option = click.option(
+    "--state",
+    envvar="KINPRINT_SERVE_STATE",
+    metavar="postgresql://…",
+    help="Database that keeps jobs and keys; by default a file in the folder.",
 )
 
 
@@ -44,6 +50,7 @@ folder_option = click.option(
     ),
     click.option("--trusted-proxy", "proxies", multiple=True, metavar="ADDRESS", help="Proxy that says who asks."),
     folder_option,
+    state_option,
 )
 @in_group(
     "What strangers may do",
@@ -83,6 +90,9 @@ folder_option = click.option(
 @click.option(
     "--catalog", metavar="CATALOG", help="Catalog to search, as kinprint catalog takes it; without it, no search."
 )
+@click.option(
+    "--families", type=FILE, help="Graph that kinprint catalog tree --json wrote; without it, what cards declare."
+)
 @click.pass_context
 def serve_command(context: click.Context, /, **given: Any) -> int:
     """Serve pages on which people compare models and look them up, on this machine only unless --host says otherwise.
@@ -116,6 +126,8 @@ def serve_command(context: click.Context, /, **given: Any) -> int:
         may_start=given["may_start"] or ("anyone" if here and not given["names"] else "nobody"),
         local=_checked(given["local"]),
         catalog=_catalog(given["catalog"]),
+        families=_graph(given["families"]),
+        state=_address(given["state"]),
         hub_token=given["hub_token"],
         proxies=given["proxies"],
         limits=limits,
@@ -134,6 +146,17 @@ def _catalog(ref: str | None) -> str | None:
         return ref if "://" in ref else str(Path(ref).expanduser().resolve())
 
 
+def _graph(file: Path | None) -> Path | None:
+    """Return a graph's file that can be read; a KinprintError if it cannot."""
+    if file is not None:
+        from kinprint._util.files import read_whole
+        from kinprint.results.graph import FamilyGraph
+        from kinprint.results.result import MOST_BYTES
+
+        FamilyGraph.from_json(read_whole(file, MOST_BYTES))
+    return file
+
+
 def _checked(local: Path | None) -> Path | None:
     if local is not None and not local.is_dir():
         raise NotFound(f"no such folder: {local}", hint="--local names a folder of models")
@@ -148,22 +171,24 @@ def keys_command() -> None:
 @keys_command.command("add")
 @click.argument("name")
 @folder_option
+@state_option
 @click.pass_context
-def add_command(context: click.Context, name: str, folder: Path | None) -> int:
+def add_command(context: click.Context, name: str, folder: Path | None, state: str | None) -> int:
     """Make a key called NAME, and print it once."""
     if not name.isprintable() or len(name) > _NAME:
         raise click.UsageError(f"a key's name has at most {_NAME} characters")
-    click.echo(_state(context, folder).add_key(name))
+    click.echo(_state(context, folder, state).add_key(name))
     click.echo("this is the only time that the key is shown", err=True)
     return 0
 
 
 @keys_command.command("list")
 @folder_option
+@state_option
 @click.pass_context
-def list_command(context: click.Context, folder: Path | None) -> int:
+def list_command(context: click.Context, folder: Path | None, state: str | None) -> int:
     """List the names of all keys."""
-    for name, added in _state(context, folder).all_keys():
+    for name, added in _state(context, folder, state).all_keys():
         click.echo(f"{name}\t{datetime.fromtimestamp(added, UTC):%Y-%m-%d}")
     return 0
 
@@ -171,15 +196,25 @@ def list_command(context: click.Context, folder: Path | None) -> int:
 @keys_command.command("remove")
 @click.argument("name")
 @folder_option
+@state_option
 @click.pass_context
-def remove_command(context: click.Context, name: str, folder: Path | None) -> int:
+def remove_command(context: click.Context, name: str, folder: Path | None, state: str | None) -> int:
     """Remove the key called NAME: from now on it starts nothing."""
-    if not _state(context, folder).remove_key(name):
+    if not _state(context, folder, state).remove_key(name):
         raise NotFound(f"there is no key named {name!r}", hint="kinprint serve keys list shows all")
     return 0
 
 
-def _state(context: click.Context, folder: Path | None) -> Any:
-    from kinprint.serve.state import State
+def _state(context: click.Context, folder: Path | None, state: str | None) -> Any:
+    from kinprint.serve.state import open_state
 
-    return State(folder or context.obj["folder"] or _data_folder())
+    return open_state(folder or context.obj["folder"] or _data_folder(), _address(state or context.obj["state"]))
+
+
+def _address(state: str | None) -> str | None:
+    """Return the address of a database; a password in it is not repeated."""
+    from kinprint.catalog.store import SCHEMES
+
+    if state and not state.startswith(SCHEMES):
+        raise click.UsageError("--state names a database: postgresql://user@host/database")
+    return state or None

@@ -19,7 +19,7 @@ from kinprint.arch.roles import role_named
 from kinprint.comparison.config_differences import compare_configs
 from kinprint.comparison.declarations import judge_declarations, read_declaration
 from kinprint.comparison.selection import Pair
-from kinprint.comparison.tensors import compare_tensors
+from kinprint.comparison.tensors import Compared, compare_tensors
 from kinprint.comparison.towers import compare_towers, pair_towers
 from kinprint.evidence.attempts import attempt
 from kinprint.evidence.empirical_null import load_null
@@ -122,7 +122,7 @@ def compare(
             summary=tuple(sorted(_with_blocked(compared.summary, compared.blocked), key=lambda line: order[line.role])),
             comparisons=compared.comparisons,
             skipped=compared.skipped,
-            notes=tuple(note for note in (_shared_base(*checkpoints), undrawn, *told) if note),
+            notes=tuple(note for note in (_shared_base(*checkpoints), undrawn, _by_name(compared), *told) if note),
             verdict=compared.verdict,
             evidence=compared.evidence,
             run=_run(run, started, time.monotonic() - clock),
@@ -132,6 +132,11 @@ def compare(
             reads=run.ledger.summary() if run.ledger else (),
             towers=tuple(towers),
         )
+
+
+def _by_name(compared: Compared) -> Text | None:
+    n = sum(pair.role.value.startswith(Role.UNNAMED) for pair in compared.pairs)
+    return Text("{n} tensors without a role are compared by name, and have no part in the verdict", n=n) if n else None
 
 
 def _shared_base(a: Checkpoint, b: Checkpoint) -> Text | None:

@@ -10,6 +10,7 @@ from itertools import islice
 from kinprint._util.cores import aside, may_fork, on_all_cores
 from kinprint._util.progress import Progress
 from kinprint.arch import Role, ordered_axes
+from kinprint.comparison.by_name import jobs_by_name
 from kinprint.comparison.measuring import Job, in_chunks, measure, not_compared
 from kinprint.comparison.selection import Pair, fit_budget, pair_up, parse_layers
 from kinprint.comparison.summary import Layer, summarise
@@ -71,22 +72,26 @@ def compare_tensors(
     pairs, unaffordable = fit_budget(pairs, *models, rows=options.rows, budget_bytes=affordable)
     batches = list(_plan_batches(pairs, *models))
     probes = new_probe(models[0]), new_probe(models[1])
-    jobs, figures = _read_and_measure(run, batches, probes, _measurer(models, metrics, options.seed), tell)
+    measured = _measurer(models, metrics, options.seed)
+    jobs, figures = _read_and_measure(run, batches, probes, measured, tell)
     verdict, evidence = examine(Case(models, probes, run, tokens, options, _scope(options, *models), null), tell)
     comparisons = figures()
-    summary = _summaries(batches, jobs, comparisons, options.seed)
+    summary = _summaries([len(batch.pairs) for batch in batches], jobs, comparisons, options.seed)
+    unnamed, not_read, spent = jobs_by_name(models, run, options)  # after the verdict, which does not know of these
+    figures_by_name = measured(unnamed)
+    summary += _summaries([len(unnamed)], unnamed, figures_by_name, options.seed)
     checkpoints = [model.checkpoint for model in models]
     for pair in pairs:
         if pair.reason is not None:
             dtypes = (one.tensors[part.name].dtype for one, part in zip(checkpoints, (pair.a, pair.b), strict=True))
             comparisons.append(not_compared(pair, *dtypes))
     return Compared(
-        pairs=tuple(pairs),
-        comparisons=tuple(comparisons),
+        pairs=(*pairs, *(pair for pair, _, _ in unnamed)),
+        comparisons=(*comparisons, *figures_by_name),
         summary=tuple(summary),
-        skipped=(*skipped, *unaffordable),
+        skipped=(*skipped, *unaffordable, *not_read),
         probes=probes,
-        bytes_planned=sum(plan.nbytes for batch in batches for plan in batch.plans),
+        bytes_planned=sum(plan.nbytes for batch in batches for plan in batch.plans) + spent,
         verdict=verdict,
         evidence=evidence,
     )
@@ -146,13 +151,13 @@ def _measurer(
 
 
 def _summaries(
-    batches: Sequence[_Batch], jobs: Sequence[Job], found: Sequence[TensorComparison], seed: int
+    counts: Sequence[int], jobs: Sequence[Job], found: Sequence[TensorComparison], seed: int
 ) -> list[RoleSummary]:
-    """Return a line for each role, batch by batch."""
+    """Return a line for each role, batch by batch, each of so many jobs."""
     summary, rest = [], iter(zip(jobs, found, strict=True))
-    for batch in batches:
+    for count in counts:
         layers: dict[Role, list[Layer]] = {}
-        for (pair, left, right), one in islice(rest, len(batch.pairs)):
+        for (pair, left, right), one in islice(rest, count):
             layers.setdefault(pair.role, []).append((one, left, right))
         summary += [summarise(role, items, seed=seed) for role, items in layers.items()]
     return summary

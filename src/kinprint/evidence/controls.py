@@ -54,13 +54,13 @@ def control_layers(*probes: Probe) -> int:
     return WIDE_LAYERS if all(map(_is_wide, probes)) else CONTROL_LAYERS
 
 
-def both_controls(a: Probe, b: Probe, *, seed: int) -> Controls:
-    """Run the controls of both models, so that their order does not matter: where those of B go wrong, these are reported."""
-    (mine, able), (others, seen) = (own_controls(probe, seed=seed) for probe in (a, b))
+def both_controls(of_a: Controls, of_b: Controls) -> Controls:
+    """Join the controls of both models, so that their order does not matter: where those of B go wrong, these are reported."""
+    (mine, able), (others, seen) = of_a, of_b
     worse = []
     for one, two in zip(mine, others, strict=True):
-        of_b = replace(two, reason=Text("model {side}: {why}", side="B", why=two.reason))
-        worse.append(one if one.status == FAILED or two.status == PASSED else of_b)
+        instead = replace(two, reason=Text("model {side}: {why}", side="B", why=two.reason))
+        worse.append(one if one.status == FAILED or two.status == PASSED else instead)
     return worse, able & seen
 
 
@@ -75,22 +75,23 @@ class _Run:
 
 def both_controls_aside(a: Probe, b: Probe, *, seed: int) -> Callable[[], Controls]:
     """Begin the controls of both models, beside what else is done; what is returned waits for them."""
-    few = _thinned(a), _thinned(b)  # now: more may be read into the probes meanwhile
 
-    def run() -> _Run:
+    def run(few: Probe) -> _Run:
         with noting() as broken:
-            found, able = attempt(lambda: both_controls(*few, seed=seed), failed_controls)
+            found, able = attempt(lambda: own_controls(few, seed=seed), failed_controls)
         return _Run(tuple(found), tuple(sorted(able)), tuple(broken))
 
+    works = [partial(run, _thinned(probe)) for probe in (a, b)]  # now: more may be read into the probes meanwhile
     if not may_fork() and _is_wide(a) and _is_wide(b):  # narrow ones would make threads wait for the interpreter
-        begun = in_a_thread(run)
+        begun = [in_a_thread(work) for work in works]
     else:
-        begun = aside(run, *between_forks(_Run))
+        begun = [aside(work, *between_forks(_Run)) for work in works]
 
     def wait() -> Controls:
-        found = begun()
-        note(found.broken)
-        return list(found.findings), frozenset(found.able)
+        found = [each() for each in begun]
+        note([why for one in found for why in one.broken])
+        of_a, of_b = ((list(one.findings), frozenset(one.able)) for one in found)
+        return both_controls(of_a, of_b)
 
     return wait
 

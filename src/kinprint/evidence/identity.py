@@ -54,7 +54,7 @@ def confirm_identity(models: tuple[Model, Model], found: Identity, allowance: in
     on_hub = a.provenance.kind == b.provenance.kind == "hub"
     content_tags = on_hub and all(identity.startswith("etag:") for _, identity in tags[0])
     if tags[0] == tags[1] and (same_place or content_tags):
-        return replace(found, share_read=1.0), 0
+        return replace(found, tensors=len(pairs), identical=len(pairs), share_read=1.0), 0
     plans = [_plans(*pair) for pair in pairs]
     cost = sum(map(_cost, plans))
     if allowance is not None and cost > allowance:

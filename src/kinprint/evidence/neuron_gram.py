@@ -16,7 +16,7 @@ from kinprint._util.cores import on_all_cores
 from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.align.rotation import Index, Neurons, Rows, gram_profiles
 from kinprint.arch import Role
-from kinprint.arch.roles import MLPS
+from kinprint.arch.roles import UNIT_SETS
 from kinprint.errors import BudgetExceeded, DegenerateInput
 from kinprint.evidence.exact_tests import NEURON_ORDER, counted
 from kinprint.evidence.exchangeability import both_follow_index, fair_signs
@@ -115,7 +115,7 @@ def neuron_sets(model: Weights, scope: Scope = EVERYTHING) -> dict[int, NeuronSe
     """Return for each layer the matrices that make its MLP: dense, else shared, else all experts, or the first if they are many."""
     found: dict[int, NeuronSet] = {}
     for layer in range(model.layers):
-        for gate, up, down, expert in MLPS:
+        for gate, up, down, expert in UNIT_SETS:
             if model.has(up, layer, expert) and model.has(down, layer, expert) and scope.allows(up, layer):
                 gated = gate if model.has(gate, layer, expert) else None
                 every = range(model.experts) if expert is not None else ()

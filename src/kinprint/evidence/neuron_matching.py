@@ -12,7 +12,7 @@ from kinprint.align.assignment import NONE
 from kinprint.align.neuron_assignment import NeuronMatch
 from kinprint.align.residual_basis import ColumnMatch
 from kinprint.arch import Role
-from kinprint.arch.roles import MLPS
+from kinprint.arch.roles import UNIT_SETS
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.empirical_null import EmpiricalNull
 from kinprint.evidence.exact_tests import RESIDUAL_ORDER
@@ -133,7 +133,7 @@ def _candidates(a: Parts, b: Parts, layer_map: Mapping[int, int]) -> list[tuple[
 def _sides(parts: Parts, layer: int) -> dict[Role, Side]:
     """Return gate and up of a layer's MLP, its shared expert, and its experts (all, or the first if they are many)."""
     found: dict[Role, Side] = {}
-    for mlp in MLPS:
+    for mlp in UNIT_SETS:
         gates = {key[2]: part for key, part in parts.items() if key[:2] == (mlp.gate, layer)}
         chosen = sorted((e for e in gates if (mlp.up, layer, e) in parts), key=lambda e: e or 0)
         if sum(gates[e].shape[0] for e in chosen) > MOST_NEURONS:

@@ -55,16 +55,18 @@ def decide(facts: Facts) -> findings.Verdict:
 def _rules(facts: Facts) -> Iterator[findings.Rule]:
     """Yield the rules in order, each with the class that it leads to if it fires."""
     passed = {control.name for control in facts.controls if control.status == "passed"}
+    identity, strong = facts.identity, (facts.log10_p or 0.0) <= LOG10_ALPHA
+    same = identity.identical == identity.tensors > 0 and identity.same_structure and identity.share_read >= 1.0
+    # equal bytes are no statistic: where no tensor has a known role there is nothing to control
+    missing = not {"self", "shuffled self"} <= passed and not (same and not facts.tests)
     yield findings.Rule(
         "controls",
         Text("Did a control fail, or could none of those asked for be run?"),
         tuple(_control(control) for control in facts.controls) or (Text("none ran"),),
-        bool(_failed(facts)) or _none_ran(facts) or not {"self", "shuffled self"} <= passed,
+        bool(_failed(facts)) or _none_ran(facts) or missing,
         findings.NOT_TESTABLE,
     )
     able = [test for test in facts.ran if _has_power(test, facts.able)]
-    identity, strong = facts.identity, (facts.log10_p or 0.0) <= LOG10_ALPHA
-    same = identity.identical == identity.tensors > 0 and identity.same_structure and identity.share_read >= 1.0
     yield findings.Rule(
         "comparable",
         Text("Was nothing found, and is there no test that sees a strong relation (0.9) planted in these models?"),
@@ -191,6 +193,8 @@ def _why_not_testable(facts: Facts, rule: str) -> Text:
     if failed := _failed(facts):
         return Text("{name} did not give the answer known beforehand", name=word(failed[0].name))
     none_ran = _none_ran(facts)
+    if not (none_ran or facts.tests):
+        return Text("the models have no tensor in common whose role is known")
     if not none_ran and not any(test.status == findings.TESTED for test in facts.tests):
         return _because(Text("nothing could be compared"), _reasons_off(facts))
     own = Text("the built-in controls could not be run")

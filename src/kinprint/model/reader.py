@@ -65,8 +65,9 @@ class Sample:
         """Return a part of the values, by rows and columns."""
         with np.errstate(invalid="ignore"):  # a signalling NaN, as a hostile file may hold, becomes a quiet one
             values: FloatArray = self.stored[index].astype(np.float64)
+        if self.offset:  # of few roles of few models: else a pass over memory for nothing
             values += self.offset
-            return values
+        return values
 
     @property
     def finite(self) -> bool:

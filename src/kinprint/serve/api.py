@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, HTTPException, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -11,6 +11,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 
 from kinprint.errors import NotFound
+from kinprint.serve.families import Filters, plain_edge
 from kinprint.serve.options import NOBODY
 from kinprint.serve.references import LONGEST
 from kinprint.serve.service import Service, plain_job
@@ -88,6 +89,30 @@ class CatalogShown(BaseModel):
 
     count: int
     entries: list[EntryShown]
+
+
+class RelationShown(BaseModel):
+    """Two models of the catalog: what is declared of them, and what exact tests show. No direction is measured."""
+
+    a: str
+    b: str
+    state: str
+    declared_base: str | None
+    log10_p: float | None = Field(description="corrected for all tests and pairs; null where no test could run")
+    in_place: float | None
+    same_files: bool
+    explained: bool = Field(description="cards join the two, directly or through other models")
+    reason: str | None
+
+
+class FamiliesShown(BaseModel):
+    """Part of the catalog's graph: how many models and relations fit what was asked for, and some of both."""
+
+    tested: bool = Field(description="whether pairs were tested; if not, there is what cards declare and nothing else")
+    models: int
+    relations: int
+    names: list[str]
+    edges: list[RelationShown]
 
 
 def _refusals(**reasons: str) -> dict[int | str, dict[str, Any]]:
@@ -226,3 +251,38 @@ def catalog(
     """Return models of the catalog whose names contain a text."""
     count, entries = service.entries(contains, start, limit)
     return {"count": count, "entries": [asdict(entry) for entry in entries]}
+
+
+def chosen(
+    text: Annotated[str, Query(max_length=100, description="part of a name")] = "",
+    architecture: Annotated[str, Query(max_length=200)] = "",
+    organisation: Annotated[str, Query(max_length=200)] = "",
+    licence: Annotated[str, Query(max_length=200)] = "",
+    kind: Annotated[Literal["", "shown", "not_shown", "not_compared", "same_files"], Query()] = "",
+    declared: Annotated[Literal["", "yes", "no", "unexplained"], Query()] = "",
+) -> Filters:
+    """Return what a visitor wants to see of the graph; "-" stands for "none stated"."""
+    return Filters(text, architecture, organisation, licence, kind, declared)
+
+
+Chosen = Annotated[Filters, Depends(chosen)]
+
+
+@router.get("/families", response_model=FamiliesShown, responses=READING)
+def families(
+    service: Given,
+    filters: Chosen,
+    start: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> dict[str, Any]:
+    """Return models of the catalog and relations among them: declared and shown, declared only, shown only."""
+    found = service.families.current()
+    nodes, edges = found.select(filters)
+    part = slice(start, start + limit)
+    return {
+        "tested": found.tested,
+        "models": len(nodes),
+        "relations": len(edges),
+        "names": [found.graph.nodes[number].name for number in nodes[part]],
+        "edges": [plain_edge(found, found.graph.edges[number]) for number in edges[part]],
+    }

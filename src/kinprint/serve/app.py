@@ -15,11 +15,12 @@ from starlette.exceptions import HTTPException
 from kinprint._util.plain import printable
 from kinprint._version import __version__
 from kinprint.errors import KinprintError, NotFound
-from kinprint.serve import api, pages
+from kinprint.serve import api, explorer, pages
 from kinprint.serve.guard import Guard
 from kinprint.serve.options import ServeOptions
 from kinprint.serve.service import Service
 from kinprint.serve.state import Busy
+from kinprint.serve.stores import Unreachable
 
 log = logging.getLogger("kinprint.serve")
 _ABOUT = "Does one language model derive from another? Comparisons, verifications and the catalog of a kinprint server."
@@ -49,6 +50,7 @@ def make_app(options: ServeOptions) -> Guard:
     app.state.service = Service(options)
     app.include_router(api.router)
     app.include_router(pages.router)
+    app.include_router(explorer.router)
     app.add_exception_handler(KinprintError, _expected)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -69,7 +71,7 @@ def _answer(
 
 
 def _expected(request: Request, error: KinprintError) -> Response:
-    status = 404 if isinstance(error, NotFound) else 503 if isinstance(error, Busy) else 400
+    status = 404 if isinstance(error, NotFound) else 503 if isinstance(error, (Busy, Unreachable)) else 400
     headers = {"Retry-After": "60"} if status == 503 else None
     return _answer(request, status, type(error).__name__, error.message, error.hint, headers)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from kinprint.scan.frames import pack
 from kinprint.scan.supervised import LATE, LOST, Limits, Supervised
 from kinprint.serve.options import ServeOptions
 from kinprint.serve.state import CANCELLED, DONE, FAILED, QUEUED, Job, State
+from kinprint.serve.stores import Unreachable
 from kinprint.sources.pace import Pace
 
 WORK = "kinprint.serve.work:do"
@@ -90,7 +94,10 @@ class Jobs:
         current: list[str] = []
         child = self._new_child(current)
         while not self._stopping:
-            job = self.state.take()
+            try:
+                job = self.state.take()
+            except Unreachable:  # it is in the log; jobs wait until the state is back
+                job = None
             if job is None:
                 with self._new:
                     self._new.wait(LOOK_S)
@@ -111,7 +118,8 @@ class Jobs:
 
         def hear(head: dict[str, Any]) -> None:
             if head.get("kind") == "progress" and current:
-                self.state.tell(current[0], {"state": "running", **head["told"]})
+                with suppress(Unreachable):  # the work goes on
+                    self.state.tell(current[0], {"state": "running", **head["told"]})
 
         child = Supervised(WORK, limits, self._pace, hear)
         child.start()
@@ -119,24 +127,36 @@ class Jobs:
 
     def _run(self, job: Job, child: Supervised) -> bool:
         """Run one job, and enter how it ended; return whether its process can go on."""
-        self.state.tell(job.id, {"state": "running", "stage": "starting", "share": 0.0})
+        with suppress(Unreachable):
+            self.state.tell(job.id, {"state": "running", "stage": "starting", "share": 0.0})
         try:
             answer = child.run(pack(self._task(job)))
         except (KinprintError, OSError) as wrong:
             log.exception("job %s could not be run", job.id)
-            self.state.finish(job.id, FAILED, error=_error({"class": type(wrong).__name__, "expected": False}))
+            told = _error({"class": type(wrong).__name__, "expected": False})
+            self._surely(lambda: self.state.finish(job.id, FAILED, error=told))
             return False
         error: dict[str, Any] | None = answer.head.get("error")
         if error is None:
-            self.state.finish(job.id, DONE, summary=answer.head["summary"])
+            self._surely(lambda: self.state.finish(job.id, DONE, summary=answer.head["summary"]))
             return True
-        found = self.state.job(job.id)
-        if self._stopping and found is not None and not found.ended:
-            self.state.requeue(job.id)
+        if self._stopping:
+            with suppress(Unreachable):  # else the next server finds it running, and queues it
+                self.state.requeue(job.id)
             return False
-        if self.state.finish(job.id, FAILED, error=_error(error)):
+        if self._surely(lambda: self.state.finish(job.id, FAILED, error=_error(error))):
             log.warning("job %s failed: %s", job.id, error["class"])
         return error["class"] not in _OURS
+
+    def _surely(self, enter: Callable[[], bool]) -> bool:
+        """Enter how a job ended, as soon as the state can be reached; a server that is ended meanwhile leaves it to the next."""
+        while True:
+            try:
+                return enter()
+            except Unreachable:
+                if self._stopping:
+                    return False
+                time.sleep(LOOK_S)
 
     def _task(self, job: Job) -> dict[str, Any]:
         options = self.options

@@ -42,6 +42,8 @@ class ServeOptions:
     may_start : who may start jobs, one of `MAY_START`.
     local : a folder whose models may be named, or None; no other path of this machine may.
     catalog : the catalog to search, as `kinprint catalog` takes it, or None for no search.
+    families : the catalog's graph, as ``kinprint catalog tree --json`` writes it, or None for what cards declare.
+    state : address of a PostgreSQL database that keeps jobs and keys, or None for a file in the folder.
     hub_token : whether jobs may use the operator's token of the hub: then strangers see what the token can read.
     proxies : addresses of proxies whose word on who asks is believed.
     """
@@ -51,6 +53,8 @@ class ServeOptions:
     may_start: str = ANYONE
     local: Path | None = None
     catalog: str | None = None
+    families: Path | None = None
+    state: str | None = None
     hub_token: bool = False
     proxies: tuple[str, ...] = ()
     limits: Limits = Limits()

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 import orjson
 from fastapi import APIRouter, File, Form, HTTPException, Request, Response, UploadFile
@@ -23,7 +24,7 @@ from kinprint.results.verification import Verification
 from kinprint.serve.api import Given, Id
 from kinprint.serve.badge import badge_svg
 from kinprint.serve.bar import environment
-from kinprint.serve.references import LONGEST, local_models, reference, shown
+from kinprint.serve.references import LONGEST, local_models, shown
 from kinprint.serve.service import COMPARED, STORED, Service, kind_of
 from kinprint.serve.state import DONE, Job
 from kinprint.serve.work import PAGE
@@ -36,8 +37,10 @@ ASSETS = {
     "page.css": ("kinprint.render.page", "text/css; charset=utf-8"),
     "bar.css": ("kinprint.render.page", "text/css; charset=utf-8"),
     "serve.css": ("kinprint.serve", "text/css; charset=utf-8"),
-    "serve.js": ("kinprint.serve", "text/javascript; charset=utf-8"),
-    "job.js": ("kinprint.serve", "text/javascript; charset=utf-8"),
+    **dict.fromkeys(
+        ("serve.js", "job.js", "families.js", "layout.js", "d3.js"),
+        ("kinprint.serve", "text/javascript; charset=utf-8"),
+    ),
 }
 Name = Annotated[str, Form(max_length=LONGEST)]
 
@@ -68,6 +71,7 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> H
     """Return a page of ours."""
     lang = language(request)
     other = next(each for each in LANGUAGES if each != lang)
+    query = [item for item in request.query_params.multi_items() if item[0] != "lang"]
     service: Service = request.app.state.service
     made = (
         environment()
@@ -75,7 +79,7 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> H
         .render(
             v=PageWords(lang),
             other=PageWords(other),
-            path=request.url.path,
+            other_page=f"{request.url.path}?{urlencode([*query, ('lang', other)])}",
             asset=asset_path,
             version=__version__,
             service=service,
@@ -137,17 +141,6 @@ def search(
     if file is not None and file.size:
         return to_job(service.search_upload(file.file.read(), client), request)
     return to_job(service.search(model, client), request)
-
-
-@router.get("/models/{name:path}")
-def model(name: str, request: Request, service: Given) -> HTMLResponse:
-    """Show what is known of a model: what its card claims beside what was found, its relatives, its comparisons."""
-    kept = reference(name, service.options, service.endpoint)
-    entry, found = service.entry(shown(kept)), service.last_search(name)
-    comparisons = service.state.about(kept, RECENT)
-    if entry is None and found is None and not comparisons:
-        raise NotFound(Text("nothing is known here of {name}", name=printable(name, 120)))
-    return page(request, "model.html", name=shown(kept), entry=entry, found=found, comparisons=comparisons)
 
 
 @router.get("/jobs/{id}", response_model=None)

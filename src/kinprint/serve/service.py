@@ -15,11 +15,12 @@ from kinprint._util.files import read_whole, write_whole
 from kinprint.catalog.entry import Entry
 from kinprint.catalog.store import open_catalog
 from kinprint.errors import BadReference, NotFound
-from kinprint.fingerprints.file import SUFFIX
+from kinprint.fingerprints.file import SUFFIX, Fingerprint, from_bytes
+from kinprint.serve.families import FamilySource
 from kinprint.serve.jobs import Jobs
 from kinprint.serve.options import ANYONE, ServeOptions
 from kinprint.serve.references import LOCAL, reference
-from kinprint.serve.state import DONE, Busy, Job, State
+from kinprint.serve.state import DONE, Busy, Job, open_state
 from kinprint.serve.work import BUNDLE, VERIFICATION
 from kinprint.sources.settings import Settings
 from kinprint.text import Text
@@ -48,8 +49,10 @@ class Service:
 
     def __init__(self, options: ServeOptions) -> None:
         self.options = options
-        self.state = State(options.folder)
+        self.state = open_state(options.folder, options.state)
+        self.state.claim()
         self.jobs = Jobs(self.state, options)
+        self.families = FamilySource(options)
         self.endpoint = Settings.from_env().endpoint
         self.stopping = False
         self.streams: dict[str, int] = {}  # open ones of each client
@@ -115,6 +118,18 @@ class Service:
             return None
         with open_catalog(self.options.catalog, read_only=True) as catalog:
             return catalog.find(name)
+
+    def fingerprint(self, key: str) -> Fingerprint:
+        """Return the fingerprint that the catalog keeps under a key."""
+        with open_catalog(self.options.catalog, read_only=True) as catalog:
+            return from_bytes(catalog.fingerprint(key), key[:12])
+
+    def nameable(self, name: str) -> bool:
+        """Whether strangers may name a model here: a catalog may hold some that they may not."""
+        try:
+            return bool(reference(name, self.options, self.endpoint))
+        except BadReference:
+            return False
 
     def verify(self, id_: str, client: str) -> Job:
         """Queue a verification of a stored comparison; one that waits or runs already is returned."""

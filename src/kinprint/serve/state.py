@@ -1,44 +1,26 @@
-"""Keep jobs, what they told, and API keys in one SQLite file: what is finished stays, whatever ends the server."""
+"""Keep jobs, what they told, and API keys: what is finished stays, whatever ends the server."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-import sqlite3
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from kinprint.errors import KinprintError, SchemaError, StorageError
+from kinprint.errors import KinprintError, StorageError
+from kinprint.serve.stores import Conflict, PostgresStore, Row, SqliteStore, Store
 from kinprint.text import Text
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
 ENDED = (DONE, FAILED, CANCELLED)
 ATTEMPTS = 3  # servers that may end under one job before it is the job's fault
-VERSION = 1
-BUSY_S = 10.0
 RECENT_S = 600.0  # what a client had in this time is held against what it asks for
 KEY_PREFIX = "kin_"
-
-_TABLES = """
-CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-CREATE TABLE jobs (
-  id TEXT PRIMARY KEY, kind TEXT NOT NULL, request TEXT NOT NULL, client TEXT NOT NULL, state TEXT NOT NULL,
-  created REAL NOT NULL, started REAL, finished REAL, attempts INTEGER NOT NULL DEFAULT 0, error TEXT, summary TEXT
-) STRICT;
-CREATE INDEX jobs_by_state ON jobs (state, created);
-CREATE INDEX jobs_by_client ON jobs (client, started);
-CREATE TABLE events (
-  job TEXT NOT NULL, number INTEGER NOT NULL, at REAL NOT NULL, told TEXT NOT NULL, PRIMARY KEY (job, number)
-) STRICT;
-CREATE TABLE keys (name TEXT PRIMARY KEY, digest TEXT NOT NULL UNIQUE, added REAL NOT NULL) STRICT;
-"""
 
 
 class Busy(KinprintError):
@@ -77,56 +59,21 @@ class Event:
 
 
 class State:
-    """One file for all threads of the server."""
+    """One state for all threads of the server."""
 
-    def __init__(self, folder: Path) -> None:
-        self._lock = threading.RLock()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o700)
-            self._open(folder / "state.sqlite3")
-        except (OSError, sqlite3.Error) as error:
-            said = f"cannot keep the server's state in {folder}: {error}"
-            raise StorageError(said, hint="name another folder with --folder") from error
-        self.salt = self._about("salt")
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        with store.change():
+            store.execute("INSERT INTO about VALUES ('salt', ?) ON CONFLICT DO NOTHING", secrets.token_hex(16))
+        self.salt = str(store.rows("SELECT value FROM about WHERE name = 'salt'")[0]["value"])
 
-    def _open(self, file: Path) -> None:
-        self._db = sqlite3.connect(file, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-        self._db.row_factory = sqlite3.Row
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "trusted_schema = OFF"):
-            self._db.execute(f"PRAGMA {pragma}")
-        with self._change():
-            found = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if found == 0:
-                for statement in filter(str.strip, _TABLES.split(";")):
-                    self._db.execute(statement)
-                self._db.execute("INSERT INTO about VALUES ('salt', ?)", (secrets.token_hex(16),))
-                self._db.execute(f"PRAGMA user_version = {VERSION}")
-            elif found != VERSION:
-                said = f"{file} is of version {found}, and this program knows version {VERSION}"
-                raise SchemaError(said, hint="use the program that made it, or another --folder")
-
-    @contextmanager
-    def _change(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection for one change: all of it or nothing."""
-        with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-            except BaseException:
-                with suppress(sqlite3.Error):  # a full disk ends the transaction by itself
-                    self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
-
-    def _about(self, name: str) -> str:
-        with self._lock:
-            return str(self._db.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()[0])
+    def claim(self) -> None:
+        """Be the one server of this state; StorageError if there is another."""
+        self._store.claim()
 
     def close(self) -> None:
-        """Close the file."""
-        with self._lock:
-            self._db.close()
+        """Close the store."""
+        self._store.close()
 
     # -- jobs ------------------------------------------------------------------------------------------------------------
 
@@ -136,39 +83,35 @@ class State:
 
     def add(self, kind: str, request: Mapping[str, Any], client: str, *, most: int, most_of_client: int) -> Job:
         """Queue a job; raise Busy where the queue, or this client's part of it, is full."""
-        with self._change() as db:
-            count, own = db.execute(
-                "SELECT count(*), coalesce(sum(client = ?), 0) FROM jobs WHERE state IN (?, ?)",
-                (client, QUEUED, RUNNING),
-            ).fetchone()
+        with self._store.change():
+            counts = "SELECT count(*) AS n, count(*) FILTER (WHERE client = ?) AS own FROM jobs WHERE state IN (?, ?)"
+            found = self._store.rows(counts, client, QUEUED, RUNNING)[0]
+            count, own = found["n"], found["own"]
             if count >= most:
                 raise Busy(Text("the queue is full: {n:,} jobs wait", n=count), hint="try again in some minutes")
             if own >= most_of_client:
                 said = Text("{n:,} jobs of yours wait already, and no more are taken", n=own)
                 raise Busy(said, hint="wait until one of them is done, or cancel one")
             id_ = secrets.token_hex(8)
-            db.execute(
-                "INSERT INTO jobs (id, kind, request, client, state, created) VALUES (?, ?, ?, ?, ?, ?)",
-                (id_, kind, _json(request), client, QUEUED, time.time()),
-            )
-        found = self.job(id_)
-        assert found is not None
-        return found
+            new = "INSERT INTO jobs (id, kind, request, client, state, created) VALUES (?, ?, ?, ?, ?, ?) RETURNING *"
+            return _job(self._store.rows(new, id_, kind, _json(request), client, QUEUED, time.time())[0])
 
     def take(self) -> Job | None:
         """Start the job whose turn it is, and return it: of clients with the least under way and lately, the oldest."""
         now = time.time()
-        with self._change() as db:
-            row = db.execute(
+        with self._store.change():
+            found = self._store.rows(
                 "SELECT id FROM jobs AS j WHERE state = ? ORDER BY"
                 " (SELECT count(*) FROM jobs AS o WHERE o.client = j.client AND o.state = ?),"
                 " (SELECT count(*) FROM jobs AS o WHERE o.client = j.client AND o.started > ?), created LIMIT 1",
-                (QUEUED, RUNNING, now - RECENT_S),
-            ).fetchone()
-            if row is None:
+                QUEUED,
+                RUNNING,
+                now - RECENT_S,
+            )
+            if not found:
                 return None
-            db.execute("UPDATE jobs SET state = ?, started = ? WHERE id = ?", (RUNNING, now, row["id"]))
-        return self.job(row["id"])
+            taken = "UPDATE jobs SET state = ?, started = ? WHERE id = ? RETURNING *"
+            return _job(self._store.rows(taken, RUNNING, now, found[0]["id"])[0])
 
     def finish(
         self,
@@ -179,28 +122,28 @@ class State:
         summary: Mapping[str, Any] | None = None,
     ) -> bool:
         """End a job that has not ended; return whether it was this call that ended it."""
-        with self._change() as db:
-            done = db.execute(
+        with self._store.change():
+            done = self._store.execute(
                 "UPDATE jobs SET state = ?, finished = ?, error = ?, summary = ? WHERE id = ? AND state IN (?, ?)",
-                (state, time.time(), _json(error), _json(summary), id_, QUEUED, RUNNING),
+                *(state, time.time(), _json(error), _json(summary), id_, QUEUED, RUNNING),
             )
-            if done.rowcount:
+            if done:
                 self._enter(id_, {"state": state, "error": error})
-            return bool(done.rowcount)
+            return bool(done)
 
     def requeue(self, id_: str) -> None:
         """Put a running job back into the queue, at its place."""
-        with self._change() as db:
-            db.execute("UPDATE jobs SET state = ?, started = NULL WHERE id = ? AND state = ?", (QUEUED, id_, RUNNING))
+        with self._store.change():
+            back = "UPDATE jobs SET state = ?, started = NULL WHERE id = ? AND state = ?"
+            self._store.execute(back, QUEUED, id_, RUNNING)
             self._enter(id_, {"state": QUEUED})
 
     def recover(self) -> int:
         """Queue anew what ran when the server ended; a job under which it ended `ATTEMPTS` times is marked. Return how many ran."""
-        with self._lock:
-            rows = self._db.execute("SELECT id, attempts FROM jobs WHERE state = ?", (RUNNING,)).fetchall()
+        rows = self._store.rows("SELECT id, attempts FROM jobs WHERE state = ?", RUNNING)
         for row in rows:
-            with self._change() as db:
-                db.execute("UPDATE jobs SET attempts = attempts + 1 WHERE id = ?", (row["id"],))
+            with self._store.change():
+                self._store.execute("UPDATE jobs SET attempts = attempts + 1 WHERE id = ?", row["id"])
             if row["attempts"] + 1 >= ATTEMPTS:
                 said = f"the server ended {ATTEMPTS} times while this job ran"
                 self.finish(row["id"], FAILED, error={"class": "ServerEnded", "message": said, "hint": None})
@@ -210,75 +153,50 @@ class State:
 
     def job(self, id_: str) -> Job | None:
         """Return a job, or None if there is no such."""
-        with self._lock:
-            row = self._db.execute("SELECT * FROM jobs WHERE id = ?", (id_,)).fetchone()
-        return None if row is None else _job(row)
+        return _first(self._store.rows("SELECT * FROM jobs WHERE id = ?", id_))
 
     def recent(self, count: int, kind: str | None = None) -> list[Job]:
         """Return the jobs that were done last."""
-        with self._lock:
-            rows = self._db.execute(
-                "SELECT * FROM jobs WHERE state = ? AND (? IS NULL OR kind = ?) ORDER BY finished DESC LIMIT ?",
-                (DONE, kind, kind, count),
-            ).fetchall()
-        return [_job(row) for row in rows]
+        chosen = "" if kind is None else " AND kind = ?"
+        query = f"SELECT * FROM jobs WHERE state = ?{chosen} ORDER BY finished DESC LIMIT ?"  # noqa: S608 - words of ours
+        return [_job(row) for row in self._store.rows(query, DONE, *([kind] if kind else []), count)]
 
     def latest(self, kind: str, state: str | None = None, /, **request: str) -> Job | None:
         """Return the last job of a kind with these values in its request; in a state, or whatever became of it."""
-        conditions = "".join(f" AND request ->> '$.{name}' = ?" for name in request)
-        with self._lock:
-            row = self._db.execute(
-                f"SELECT * FROM jobs WHERE kind = ? AND (? IS NULL OR state = ?){conditions} ORDER BY created DESC LIMIT 1",  # noqa: S608 - names of ours
-                (kind, state, state, *request.values()),
-            ).fetchone()
-        return None if row is None else _job(row)
+        chosen = "" if state is None else " AND state = ?"
+        chosen += "".join(f" AND request ->> '{name}' = ?" for name in request)
+        query = f"SELECT * FROM jobs WHERE kind = ?{chosen} ORDER BY created DESC LIMIT 1"  # noqa: S608 - names of ours
+        return _first(self._store.rows(query, kind, *([state] if state else []), *request.values()))
 
     def about(self, model: str, count: int) -> list[Job]:
         """Return the last comparisons that a model, as references are kept, was a side of."""
-        with self._lock:
-            rows = self._db.execute(
-                "SELECT * FROM jobs WHERE state = ? AND kind = 'compare' AND ? IN (request ->> '$.a', request ->> '$.b')"
-                " ORDER BY finished DESC LIMIT ?",
-                (DONE, model, count),
-            ).fetchall()
-        return [_job(row) for row in rows]
+        sides = "? IN (request ->> 'a', request ->> 'b')"
+        query = f"SELECT * FROM jobs WHERE state = ? AND kind = 'compare' AND {sides} ORDER BY finished DESC LIMIT ?"  # noqa: S608
+        return [_job(row) for row in self._store.rows(query, DONE, model, count)]
 
     def ahead_of(self, job: Job) -> int:
         """Return how many jobs run or wait that were there before."""
-        with self._lock:
-            return int(
-                self._db.execute(
-                    "SELECT count(*) FROM jobs WHERE state IN (?, ?) AND created < ?", (QUEUED, RUNNING, job.created)
-                ).fetchone()[0]
-            )
-
-    def counts(self) -> dict[str, int]:
-        """Return how many jobs there are in each state."""
-        with self._lock:
-            rows = self._db.execute("SELECT state, count(*) FROM jobs GROUP BY state").fetchall()
-        return {row[0]: row[1] for row in rows}
+        query = "SELECT count(*) AS n FROM jobs WHERE state IN (?, ?) AND created < ?"
+        return int(self._store.rows(query, QUEUED, RUNNING, job.created)[0]["n"])
 
     # -- what they tell --------------------------------------------------------------------------------------------------
 
     def tell(self, id_: str, told: Mapping[str, Any]) -> None:
         """Keep what a job tells."""
-        with self._change():
+        with self._store.change():
             self._enter(id_, told)
 
     def _enter(self, id_: str, told: Mapping[str, Any]) -> None:
-        self._db.execute(
+        self._store.execute(
             "INSERT INTO events SELECT ?, 1 + coalesce(max(number), 0), ?, ? FROM events WHERE job = ?",
-            (id_, time.time(), _json(told), id_),
+            *(id_, time.time(), _json(told), id_),
         )
 
     def events(self, id_: str, after: int = 0) -> list[Event]:
         """Return what a job told after the event of this number."""
-        with self._lock:
-            rows = self._db.execute(
-                "SELECT number, at, told FROM events WHERE job = ? AND number > ? ORDER BY number LIMIT 1000",
-                (id_, after),
-            ).fetchall()
-        return [Event(row["number"], row["at"], orjson.loads(row["told"])) for row in rows]
+        query = "SELECT number, at, told FROM events WHERE job = ? AND number > ? ORDER BY number LIMIT 1000"
+        found = self._store.rows(query, id_, after)
+        return [Event(row["number"], row["at"], orjson.loads(row["told"])) for row in found]
 
     # -- keys ------------------------------------------------------------------------------------------------------------
 
@@ -286,9 +204,9 @@ class State:
         """Make an API key and return it: only its digest is kept. 32 random bytes need no slow hash."""
         key = KEY_PREFIX + secrets.token_urlsafe(32)
         try:
-            with self._change() as db:
-                db.execute("INSERT INTO keys VALUES (?, ?, ?)", (name, _digest(key), time.time()))
-        except sqlite3.IntegrityError as error:
+            with self._store.change():
+                self._store.execute("INSERT INTO keys VALUES (?, ?, ?)", name, _digest(key), time.time())
+        except Conflict as error:
             raise StorageError(
                 f"there is a key named {name!r} already", hint="remove it first, or choose another name"
             ) from error
@@ -296,21 +214,24 @@ class State:
 
     def remove_key(self, name: str) -> bool:
         """Forget a key; return whether there was one of this name."""
-        with self._change() as db:
-            return bool(db.execute("DELETE FROM keys WHERE name = ?", (name,)).rowcount)
+        with self._store.change():
+            return bool(self._store.execute("DELETE FROM keys WHERE name = ?", name))
 
     def all_keys(self) -> list[tuple[str, float]]:
         """Return names of keys, and when they were added."""
-        with self._lock:
-            return [tuple(row) for row in self._db.execute("SELECT name, added FROM keys ORDER BY name")]
+        return [(row["name"], row["added"]) for row in self._store.rows("SELECT name, added FROM keys ORDER BY name")]
 
     def key_name(self, key: str) -> str | None:
         """Return the name of a key, or None if it is none of ours."""
         if not key.startswith(KEY_PREFIX) or len(key) > 200:
             return None
-        with self._lock:
-            row = self._db.execute("SELECT name FROM keys WHERE digest = ?", (_digest(key),)).fetchone()
-        return None if row is None else str(row[0])
+        found = self._store.rows("SELECT name FROM keys WHERE digest = ?", _digest(key))
+        return str(found[0]["name"]) if found else None
+
+
+def open_state(folder: Path, address: str | None = None) -> State:
+    """Open a server's state: the file in its folder, or the database that an address names."""
+    return State(SqliteStore(folder) if address is None else PostgresStore(address))
 
 
 def _digest(key: str) -> str:
@@ -321,8 +242,12 @@ def _json(value: Mapping[str, Any] | None) -> str | None:
     return None if value is None else orjson.dumps(value).decode()
 
 
-def _job(row: sqlite3.Row) -> Job:
+def _first(rows: Sequence[Row]) -> Job | None:
+    return _job(rows[0]) if rows else None
+
+
+def _job(row: Row) -> Job:
     data = dict(row)
     for name in ("request", "error", "summary"):
-        data[name] = None if data[name] is None else orjson.loads(data[name])
+        data[name] = orjson.loads(data[name]) if isinstance(data[name], str) else data[name]
     return Job(**data)
