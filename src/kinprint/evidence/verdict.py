@@ -58,7 +58,7 @@ def _rules(facts: Facts) -> Iterator[findings.Rule]:
     identity, strong = facts.identity, (facts.log10_p or 0.0) <= LOG10_ALPHA
     same = identity.identical == identity.tensors > 0 and identity.same_structure and identity.share_read >= 1.0
     # equal bytes are no statistic: where no tensor has a known role there is nothing to control
-    missing = not {"self", "shuffled self"} <= passed and not (same and not facts.tests)
+    missing = not {"self", "shuffled self"} <= passed and not (same and not (facts.tests or facts.components))
     yield findings.Rule(
         "controls",
         Text("Did a control fail, or could none of those asked for be run?"),
@@ -193,7 +193,7 @@ def _why_not_testable(facts: Facts, rule: str) -> Text:
     if failed := _failed(facts):
         return Text("{name} did not give the answer known beforehand", name=word(failed[0].name))
     none_ran = _none_ran(facts)
-    if not (none_ran or facts.tests):
+    if not (none_ran or facts.tests or facts.components):
         return Text("the models have no tensor in common whose role is known")
     if not none_ran and not any(test.status == findings.TESTED for test in facts.tests):
         return _because(Text("nothing could be compared"), _reasons_off(facts))
