@@ -16,6 +16,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads of several workers
 import numpy as np
 import pytest
 
+from kinprint.evidence import controls
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from support import campaign
@@ -62,6 +63,22 @@ def pytest_collection_finish() -> None:
 _TOGETHER = ("tests/studies/", "tests/lab/replicas/", "tests/browser/", "tests/serve/")
 # Cases by the ten thousand, in tests that share nothing: any worker takes the next.
 _APART = ("tests/formats/test_mutants.py", "tests/comparison/test_suspects.py", "tests/sources/test_kills.py")
+
+
+# Files that change nothing of how a comparison works: a model that many tests compare is controlled once.
+_SAME_ENGINE = (
+    *(
+        f"tests/evidence/test_{name}.py"
+        for name in ("family_verdicts", "edit_kinds", "same_function", "order_of_models")
+    ),
+    *(f"tests/evidence/test_{name}.py" for name in ("deep_models", "deep_experts", "dimension_order", "unlike_models")),
+    *(
+        "tests/tree/",
+        "tests/real/test_real_stories.py",
+        "tests/lab/lineage/",
+        "tests/bundle/test_repeated_comparisons.py",
+    ),
+)
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
@@ -130,6 +147,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _no_bug_hides(monkeypatch):
     """Let unexpected errors inside a test of the evidence end the comparison: so they are found here."""
     monkeypatch.setattr("kinprint.evidence.attempts.strict", True)
+
+
+@pytest.fixture(autouse=True)
+def _controls_anew(request):
+    """Let no test see controls that ran in another, whose patches they may have felt; some files patch nothing."""
+    if not request.node.nodeid.startswith(_SAME_ENGINE):
+        controls._DONE.clear()
+    yield
+    if not request.node.nodeid.startswith(_SAME_ENGINE):
+        controls._DONE.clear()
 
 
 @pytest.fixture(autouse=True)

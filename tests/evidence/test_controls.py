@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from kinprint.evidence import controls as engine
 from kinprint.evidence.controls import FAILED, NOT_RUN, PASSED, RELATED, able_tests, own_controls, run_controls
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.verdict import decide
@@ -39,6 +40,23 @@ def test_the_built_in_controls_pass(demo_probe, name):
     assert shuffled.log10_p > -6
     assert {("fixed_points", "mlp_up"), ("fixed_points", "mlp_gate")} <= able
     assert ("head_fixed_points", "attn_k") not in able  # two heads in four layers: 1/2!^4 could not show a copy
+
+
+def test_a_model_in_several_pairs_is_controlled_once_and_anew_where_anything_of_it_differs(demo_probe, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        engine, "own_controls", lambda few, *, seed: seen.append(few.label) or own_controls(few, seed=seed)
+    )
+    base, finetune, unrelated = (demo_probe(name) for name in ("base", "finetune", "unrelated"))
+    first = engine.both_controls_aside(base, finetune, seed=0)()
+    assert engine.both_controls_aside(base, finetune, seed=0)() == first
+    engine.both_controls_aside(unrelated, base, seed=0)()
+    assert [name.rsplit("/", 1)[-1] for name in seen] == ["base", "finetune", "unrelated"]
+    key, sample = next(iter(base.samples.items()))
+    other = replace(base, samples=base.samples | {key: replace(sample, stored=-sample.stored)})
+    engine.both_controls_aside(other, replace(base, hidden=95), seed=0)()
+    engine.both_controls_aside(base, base, seed=1)()
+    assert len(seen) == 7
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,6 +1,6 @@
 """Hold the slices that were read of one model, by role, layer and expert, and pair them with those of another model."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Self
@@ -81,6 +81,26 @@ class Probe:
         """Return what puts any two models into one order, by their size and what was read of them."""
         read = sorted(sha256(sample.stored.tobytes()).digest() for sample in self.samples.values())
         return self.layers, self.hidden or 0, self.experts, read
+
+    def contents(self) -> Hashable:
+        """Return all that tests can see of this probe, as something to look up by: its name is no part of that."""
+        rest = repr(replace(self, label="", samples={}, heads={}, tokens={}))
+        held: list[Hashable] = []
+        for part in (self.samples, self.heads, self.tokens):
+            for key, each in part.items():
+                read = (
+                    each.dtype,
+                    each.shape,
+                    each.offset,
+                    each.rows,
+                    each.columns,
+                    each.stored.dtype.str,
+                    each.stored.shape,
+                )
+                # Python hashes bytes five times as fast as hashlib, with a secret of this process
+                held.append((key, read, hash(each.stored.tobytes())))
+            held.append(())
+        return rest, tuple(held)
 
     def shuffled(self, seed: int) -> Self:
         """Return a copy in which every exchangeable order was drawn anew: unrelated by construction, alike in all else."""

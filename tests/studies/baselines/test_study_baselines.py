@@ -394,7 +394,7 @@ def replica_run(run_on_replicas):
     return run_on_replicas("baselines")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # CI runs three other studies on replicas
 def test_published_figures_agree_on_replicas(replica_run):
     sure = [check for check in replica_run.checks if check.trust != "wrong"]
     assert len(sure) == 105
@@ -405,7 +405,7 @@ def test_published_figures_agree_on_replicas(replica_run):
     assert [str(check.what) for check in sure if not check.agrees] == ["L2, GLM[10] – Mixtral[10]"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_wrong_figures_differ_or_are_no_test(replica_run):
     wrong = {str(check.what): check for check in replica_run.checks if check.trust == "wrong"}
     assert len(wrong) == 7
@@ -415,7 +415,7 @@ def test_wrong_figures_differ_or_are_no_test(replica_run):
     assert wrong["cosine, Solar[10] – GLM[20]"].measured == pytest.approx(0.982, abs=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_replicas_have_the_published_groups_and_one_model_of_another_width(replica_run):
     counts = [(str(r["choice"]), r["n"]) for r in records(part(replica_run, "exp5"), "exp5_groups")]
     assert [n for _, n in counts] == [6, 16, 6, 6, 20, 10, 6, 19, 9]

@@ -8,7 +8,7 @@ import pytest
 from kinprint.lab.replicas.design import design
 from kinprint.lab.replicas.norms import replica_norms
 
-pytestmark = pytest.mark.nightly  # CI runs four other studies on replicas
+pytestmark = pytest.mark.nightly  # CI runs three other studies on replicas
 
 MEASURES = ("cosine", "Pearson")
 UNMEASURED = (("Solar", "INTELLECT"), ("INTELLECT", "Phi"))

@@ -5,7 +5,7 @@ import pytest
 from kinprint.studies.origin.vocabulary import UNCONSTRAINED
 from kinprint.studies.published import NEEDS_FULL
 
-pytestmark = pytest.mark.nightly  # CI runs four other studies on replicas
+pytestmark = pytest.mark.nightly  # CI runs three other studies on replicas
 
 ON_AVERAGE = "the replicas have it on average only, and 50 pairs vary by 0.002"
 
