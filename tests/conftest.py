@@ -65,19 +65,11 @@ _TOGETHER = ("tests/studies/", "tests/lab/replicas/", "tests/browser/", "tests/s
 _APART = ("tests/formats/test_mutants.py", "tests/comparison/test_suspects.py", "tests/sources/test_kills.py")
 
 
-# Files that change nothing of how a comparison works: a model that many tests compare is controlled once.
-_SAME_ENGINE = (
-    *(
-        f"tests/evidence/test_{name}.py"
-        for name in ("family_verdicts", "edit_kinds", "same_function", "order_of_models")
-    ),
-    *(f"tests/evidence/test_{name}.py" for name in ("deep_models", "deep_experts", "dimension_order", "unlike_models")),
-    *(
-        "tests/tree/",
-        "tests/real/test_real_stories.py",
-        "tests/lab/lineage/",
-        "tests/bundle/test_repeated_comparisons.py",
-    ),
+# Files that change how controls work. In all others a model that many tests compare is controlled once.
+_OTHER_CONTROLS = (
+    "tests/comparison/test_suspects.py",
+    "tests/comparison/test_budget_and_selection.py",
+    *(f"tests/evidence/test_{name}.py" for name in ("controls", "row_tests", "rotated_models")),
 )
 
 
@@ -151,11 +143,12 @@ def _no_bug_hides(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _controls_anew(request):
-    """Let no test see controls that ran in another, whose patches they may have felt; some files patch nothing."""
-    if not request.node.nodeid.startswith(_SAME_ENGINE):
+    """Keep what controls found where a test changes how they work from all other tests, and the other way round."""
+    apart = request.node.nodeid.startswith(_OTHER_CONTROLS)
+    if apart:
         controls._DONE.clear()
     yield
-    if not request.node.nodeid.startswith(_SAME_ENGINE):
+    if apart:
         controls._DONE.clear()
 
 
