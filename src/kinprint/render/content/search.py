@@ -90,7 +90,7 @@ def tests_table(report: SearchReport, words: Words) -> Table:
         rows,
         model=lambda row: name(row[0].name),
         test=lambda row: Cell(words.label("test", row[1].test)),
-        part=lambda row: Cell(words.engine(row[1].scope).text),
+        part=lambda row: Cell(words.part(row[1].scope)),
         n=lambda row: count(row[1].n),
         alone=lambda row: Cell(words.log_p(row[1].log10_p), "figure", row[1].log10_p),
         log_p=lambda row: Cell(words.log_p(row[1].log10_p_search), "figure", row[1].log10_p_search),
