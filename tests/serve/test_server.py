@@ -161,3 +161,8 @@ def test_a_result_leads_to_its_models(server, compared):
     for name in ("base", "finetune"):
         assert f'<a href="/models/{name}?lang=en">' in page
         assert server.ask(f"/models/{name}").status == 200
+
+
+def test_the_next_step_is_told_in_the_language_of_the_page(server):
+    refused = server.ask("/compare?lang=ko", form={"a": "/etc", "b": "base"})
+    assert (refused.status, "허브의 모델 페이지 주소로 지정합니다" in refused.text) == (400, True)

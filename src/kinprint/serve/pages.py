@@ -96,8 +96,8 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> H
 def failure(request: Request, status: int, said: str, hint: str | None = None) -> HTMLResponse:
     """Return the page of something that was not done."""
     lang = language(request)
-    text = said.render(lang) if isinstance(said, Text) else said
-    return page(request, "error.html", status, said=printable(text, 600), hint=printable(hint, 600) if hint else None)
+    texts = [text.render(lang) if isinstance(text, Text) else text for text in (said, hint or "")]
+    return page(request, "error.html", status, said=printable(texts[0], 600), hint=printable(texts[1], 600))
 
 
 def allowed(service: Service) -> None:
