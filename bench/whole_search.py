@@ -26,6 +26,7 @@ from bench.verdict import FILLED_ROWS, TINY
 from kinprint.catalog.adding import fingerprint_model
 from kinprint.catalog.entry import Item, Vectors, key_of
 from kinprint.catalog.sqlite import SqliteCatalog
+from kinprint.catalog.store import Catalog
 from kinprint.fingerprints.compact.planting import planted
 from kinprint.fingerprints.file import Fingerprint, from_bytes, to_bytes
 from kinprint.fingerprints.recall import METHOD, features_vectors
@@ -38,6 +39,7 @@ import json, resource, sys, time
 from pathlib import Path
 from kinprint.catalog.adding import fingerprint_model
 from kinprint.catalog.sqlite import SqliteCatalog
+from kinprint.catalog.store import Catalog
 from kinprint.searching.run import search_item
 item, took = fingerprint_model(Path(sys.argv[2])), []
 with SqliteCatalog(Path(sys.argv[1]), read_only=True) as catalog:
@@ -60,12 +62,13 @@ def relative(item: Item, correlation: float, seed: int, vectors: Vectors | None 
     return Item(entry, raw, features_vectors(features) if vectors is None else vectors)
 
 
-def give_fingerprints(catalog: SqliteCatalog, item: Item) -> int:
+def give_fingerprints(catalog: Catalog, item: Item) -> int:
     """Put strangers with fingerprints in the place of the entries that recall proposes."""
     near = sorted({one.key for one in catalog.nearest(item.vectors, 10)})
     for seed, key in enumerate(near):
-        rows = catalog._all("SELECT family, data FROM vectors JOIN entries USING (id) WHERE key = ?", key)
-        vectors = {str(family): np.frombuffer(data, np.float32) for family, data in rows}  # type: ignore[call-overload]
+        asked = "SELECT family, data FROM vectors JOIN entries USING (id) WHERE key = ?"
+        rows = catalog._all(asked, key)  # type: ignore[attr-defined]
+        vectors = {str(family): np.frombuffer(data, np.float32) for family, data in rows}
         catalog.remove(key)
         catalog.add_all([relative(item, 0.0, seed, vectors)])
     catalog.index()
