@@ -26,7 +26,7 @@ demo: $(VENV)/core.done
 	@echo "a gate:           $(BIN)/kinprint compare demo/models/base demo/models/finetune --fail-on derived"
 	@echo "why this verdict: $(BIN)/kinprint compare demo/models/base demo/models/grown --explain --summary"
 
-# The server of docs/serve.md with the bundled models, on this machine; its first line is the address to open.
+# The server of docs/serve.md with the bundled models, on this machine; the last line that it prints is the address to open.
 serve: $(VENV)/serve.done
 serve-demo: $(VENV)/serve.done
 	$(BIN)/kinprint catalog add demo/models/*/ --catalog serve-demo.db

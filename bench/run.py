@@ -33,6 +33,7 @@ BENCHES = {
     "adding": ["bench.adding"],
     "catalog": ["bench.catalog"],
     "search": ["bench.search"],
+    "whole_search": ["bench.whole_search"],
     "reports": ["bench.reports"],
     "scan": ["bench.scan"],
     "serve_browser": ["bench.serve_browser"],
@@ -40,7 +41,7 @@ BENCHES = {
     "calibration": ["bench.calibration"],
 }
 NOT_QUICK = frozenset(
-    {"studies", "search", "scan", "serve_browser", "scale"}
+    {"studies", "search", "whole_search", "scan", "serve_browser", "scale"}
 )  # tests run in small sizes what they measure
 WAITS = "remote_norms"  # for its rivals, most of the time: in small sizes the others run beside it
 _ABOUT = """# Bench results

@@ -1,4 +1,4 @@
-"""Make docs/serve.png, the README's picture of `kinprint serve`: the first page after two comparisons of bundled models.
+"""Make docs/serve.png, the README's picture of `kinprint serve` after two comparisons, and docs/families.png, a made-up graph.
 
 python tools/serve_screenshot.py        (needs make serve browser)
 """
@@ -15,6 +15,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
 
 from kinprint.catalog.adding import add_model  # noqa: E402 - after the path to it
 from kinprint.catalog.store import open_catalog  # noqa: E402
+from support.graphs import synthetic_graph  # noqa: E402
 from support.serving import Server  # noqa: E402
 
 SIZE = {"width": 1100, "height": 620}
@@ -29,7 +30,10 @@ def main() -> None:
         with open_catalog(catalog) as opened:
             for name in ("base", "finetune", "grown", "unrelated"):
                 add_model(opened, models / name)
-        server = Server(Path(place) / "state", "--local", str(models), "--catalog", str(catalog))
+        graph = Path(place) / "families.json"
+        graph.write_bytes(synthetic_graph(400, second="").to_json())
+        how = ("--local", str(models), "--catalog", str(catalog), "--families", str(graph))
+        server = Server(Path(place) / "state", *how)
         try:
             for other in ("unrelated", "finetune"):
                 assert server.ended(server.start("base", other))["state"] == "done"
@@ -39,10 +43,15 @@ def main() -> None:
                 page = browser.new_page(viewport=SIZE, color_scheme="light")
                 page.goto(f"{server.base}/?lang=en")
                 page.screenshot(path=ROOT / "docs" / "serve.png", full_page=True)
+                page.set_viewport_size({"width": 1100, "height": 900})
+                page.goto(f"{server.base}/families?lang=en")
+                page.wait_for_selector("#canvas[data-ready]")
+                page.evaluate("() => new Promise((done) => setTimeout(done, 500))")  # drawn when it rests
+                page.screenshot(path=ROOT / "docs" / "families.png")
                 browser.close()
         finally:
             server.end()
-    print("wrote docs/serve.png")
+    print("wrote docs/serve.png and docs/families.png")
 
 
 if __name__ == "__main__":

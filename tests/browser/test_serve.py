@@ -151,6 +151,7 @@ def test_an_uploaded_fingerprint_finds_its_relatives_and_junk_is_refused(visitor
     page.locator("#search").click()
     page.wait_for_selector("#answer")
     assert "Related to" in page.locator("#answer").inner_text()
+    assert "pre-attention norms" in page.locator("main").inner_text()  # by plain names, as in a comparison
     assert str(site.folder) not in page.content()
     file.write_bytes(b"\xff" * 1000)
     page = visitor()
@@ -160,6 +161,11 @@ def test_an_uploaded_fingerprint_finds_its_relatives_and_junk_is_refused(visitor
     assert "not a fingerprint" in page.locator("#failed").inner_text()
 
 
+def test_the_list_of_results_has_the_answer_of_a_search_in_a_few_words(visitor, stored):
+    row = visitor().locator(f"#recent tr:has(a[href*='{stored[1]}'])")
+    assert row.locator("td").first.inner_text() == "Related to 2 of 3 models"
+
+
 def test_the_theme_is_kept_from_page_to_page(visitor):
     page = visitor()
     page.locator("#theme").select_option("dark")
@@ -167,6 +173,10 @@ def test_the_theme_is_kept_from_page_to_page(visitor):
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
+SLOW_ANSWERS = """() => { const real = fetch; window.fetch = async (path) => {
+  await new Promise((done) => setTimeout(done, 300));
+  return real(path);
+}; }"""  # as on a busy machine: what was shown before stands meanwhile
 A_FRAME = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
@@ -224,10 +234,12 @@ def test_a_click_chooses_and_a_drag_moves(explorer):
 
 def test_filters_change_graph_and_table_alike_and_stay_in_the_address(explorer):
     page = explorer()
+    page.evaluate(SLOW_ANSWERS)
     assert page.locator("#relations tbody tr").count() == 2
     for name, other in (("Shown but not declared", "finetune"), ("Declared but not shown", "img src=x")):
         page.get_by_role("link", name=name).click()
-        page.wait_for_selector("#canvas[data-relations='1']")
+        page.wait_for_selector(".explorer[aria-busy=false]")
+        assert page.locator("#canvas").get_attribute("data-relations") == "1"
         assert page.locator("#relations tbody tr").count() == 1
         assert other in page.locator("#relations").inner_text()
     assert "kind=not_shown" in page.url

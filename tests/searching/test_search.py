@@ -19,7 +19,9 @@ from kinprint.fingerprints.compact.first_look import Side, likeness, worth_testi
 from kinprint.fingerprints.compact.planting import planted
 from kinprint.fingerprints.compact.proof import prove
 from kinprint.fingerprints.file import from_bytes, to_bytes, write_fingerprint
+from kinprint.render.content.search import needed
 from kinprint.render.forms import make
+from kinprint.render.texts.words import Words
 from kinprint.results.search import LOOK_ALIKE, RELATED, SAME_KEPT, SearchReport
 from kinprint.searching.run import search, search_item
 from support.catalogs import make_item
@@ -148,6 +150,13 @@ def test_a_fingerprint_file_can_be_looked_for(catalog, tmp_path):
     assert report.relatives[0].name == "base"
     assert "given as a fingerprint" in report.found[0].verified.sentence
     assert report.found[0].verify == ""
+
+
+def test_what_a_full_verdict_needs_is_said_where_no_command_is_known(catalog, child, tmp_path):
+    assert needed(child, Words("en"), 3)[-1].endswith("(a catalog keeps no paths): base, grown")
+    write_fingerprint(tmp_path / "m.kfp", kinprint.make_fingerprint(FAMILY_MODELS / "lora"))
+    (said,) = needed(search(tmp_path / "m.kfp", catalog), Words("ko"), 3)
+    assert "핑거프린트만 주어진 이 모델의 가중치" in said
 
 
 # -- strangers in great numbers -----------------------------------------------------------------------------------------

@@ -146,3 +146,23 @@ def test_pages_of_other_sites_start_nothing(server):
 )
 def test_what_is_not_there_is_404(server, path):
     assert server.ask(path).status == 404
+
+
+def test_koreans_are_told_in_korean_what_programs_can_ask_for_and_what_is_not_there(server):
+    calls = server.ask("/api?lang=ko").text
+    assert all(path in calls for path in server.ask("/api/openapi.json").json["paths"])
+    assert "Return" not in calls
+    assert "두 모델의 비교를 대기열에 넣습니다." in calls
+    assert "해당 페이지가 없습니다" in server.ask("/nothing?lang=ko").text
+
+
+def test_a_result_leads_to_its_models(server, compared):
+    page = server.ask(f"/results/{compared}?lang=en").text
+    for name in ("base", "finetune"):
+        assert f'<a href="/models/{name}?lang=en">' in page
+        assert server.ask(f"/models/{name}").status == 200
+
+
+def test_the_next_step_is_told_in_the_language_of_the_page(server):
+    refused = server.ask("/compare?lang=ko", form={"a": "/etc", "b": "base"})
+    assert (refused.status, "허브의 모델 페이지 주소로 지정합니다" in refused.text) == (400, True)

@@ -11,8 +11,8 @@ HOSTILE = '</script><img src=x onerror="alert(1)">'
 _P = {EdgeState.BOTH: -40.5, EdgeState.SHOWN_ONLY: -12.25, EdgeState.DECLARED_ONLY: -0.5, EdgeState.NOT_COMPARED: None}
 
 
-def synthetic_graph(count: int, seed: int = 1) -> FamilyGraph:
-    """Return a graph of so many models: some large families around one base, many small ones, models alone."""
+def synthetic_graph(count: int, seed: int = 1, second: str = HOSTILE) -> FamilyGraph:
+    """Return a graph of so many models: some large families around one base, small ones, models alone; `second` ends a name."""
     rng = random.Random(seed)
     states: dict[tuple[int, int], EdgeState] = {}
     start = 0
@@ -34,7 +34,7 @@ def synthetic_graph(count: int, seed: int = 1) -> FamilyGraph:
         schema=FamilyGraph.SCHEMA,
         schema_version=GRAPH_VERSION,
         catalog="synthetic",
-        nodes=tuple(_node(number, rng) for number in range(count)),
+        nodes=tuple(_node(number, rng, second if number == 1 else "") for number in range(count)),
         edges=tuple(_edge(*pair, state, rng) for pair, state in sorted(states.items())),
         clusters=groups.sets(),
         pairs=total,
@@ -47,8 +47,8 @@ def synthetic_graph(count: int, seed: int = 1) -> FamilyGraph:
     )
 
 
-def _node(number: int, rng: random.Random) -> GraphNode:
-    name = f"maker-{rng.randrange(40)}/model-{number}{HOSTILE if number == 1 else ''}"
+def _node(number: int, rng: random.Random, ending: str) -> GraphNode:
+    name = f"maker-{rng.randrange(40)}/model-{number}{ending}"
     licence = rng.choice(("mit", "apache-2.0", None))
     return GraphNode(
         f"{number:064x}", name, f"{number:040x}", rng.choice(("llama", "qwen2")), 32, 4096, 7 * 10**9, licence

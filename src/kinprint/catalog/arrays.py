@@ -86,6 +86,11 @@ def _positions(ids: Ids, wanted: Ids) -> Ids:
     return found
 
 
+def remaining(part: Part, gone: Ids) -> int:
+    """Return how many of a part's entries are not gone."""
+    return int(part.ids.size - _positions(part.ids, gone).size)
+
+
 def joined_part(parts: Iterable[Part], width: int) -> Part:
     """Return several parts as one in memory; ids of later ones are larger."""
     given = list(parts)

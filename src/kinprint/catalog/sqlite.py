@@ -25,6 +25,7 @@ from kinprint.catalog.arrays import (
     nearest_rows,
     part_of,
     read_side_file,
+    remaining,
     side_file_sound,
     write_side_file,
 )
@@ -406,6 +407,15 @@ class SqliteCatalog(Catalog):
 
     def families(self) -> list[tuple[str, int]]:
         """Return for every family of recall vectors how many entries have one."""
+        if self._side is not None and self._side.token == self._about("side_file"):
+            # arrays that are open know it: of a million entries the table is a gigabyte, read whole
+            self._read_tail(max(self._side.last_id, self._tail_last))
+            gone, held = self._skipped(()), [self._side.parts, self._tail]
+            found = {
+                family: sum(remaining(parts[family], gone) for parts in held if family in parts)
+                for family in sorted(FAMILIES)
+            }
+            return [(family, count) for family, count in found.items() if count]
         counts = self._all("SELECT family, count(*) FROM vectors GROUP BY family ORDER BY family")
         return [(str(family), int(str(count))) for family, count in counts]
 

@@ -191,7 +191,7 @@ def cancel(id: Id, service: Given, name: Writer) -> dict[str, Any]:  # noqa: A00
     """Cancel a job of this key; one that has ended stays as it is."""
     found = service.job(id)
     if found.client != service.state.client_of(name):
-        raise HTTPException(403, "this job was started by somebody else")
+        raise HTTPException(403, Text("this job was started by somebody else"))
     service.jobs.cancel(id)
     return plain_job(service.job(id))
 

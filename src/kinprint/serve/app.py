@@ -21,6 +21,7 @@ from kinprint.serve.options import ServeOptions
 from kinprint.serve.service import Service
 from kinprint.serve.state import Busy
 from kinprint.serve.stores import Unreachable
+from kinprint.text import Text
 
 log = logging.getLogger("kinprint.serve")
 _ABOUT = "Does one language model derive from another? Comparisons, verifications and the catalog of a kinprint server."
@@ -77,7 +78,8 @@ def _expected(request: Request, error: KinprintError) -> Response:
 
 
 def _http(request: Request, error: HTTPException) -> Response:
-    return _answer(request, error.status_code, "Refused", str(error.detail), None, error.headers)
+    said = Text("there is no such page") if error.status_code == 404 else error.detail
+    return _answer(request, error.status_code, "Refused", said, None, error.headers)
 
 
 def _invalid(request: Request, error: RequestValidationError) -> Response:

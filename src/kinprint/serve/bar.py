@@ -1,4 +1,4 @@
-"""Make the bar that a stored result has above its page: the way home, downloads, verification, badge and citation."""
+"""Make the bar that a stored result has above its page: the way home and to its models, downloads, verification, citation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def environment() -> Environment:
     )
 
 
-def service_bar(words: PageWords, id_: str, files: Sequence[str], *, verify: bool) -> Markup:
-    """Return the bar of one result in one language."""
-    made = environment().get_template("bar.html").render(v=words, id=id_, files=files, verify=verify)
+def service_bar(words: PageWords, id_: str, files: Sequence[str], known: Sequence[str], *, verify: bool) -> Markup:
+    """Return the bar of one result in one language; `known` are models that have pages here."""
+    made = environment().get_template("bar.html").render(v=words, id=id_, files=files, known=known, verify=verify)
     return Markup(made)  # noqa: S704 - of our own template, which escapes every value

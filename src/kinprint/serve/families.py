@@ -145,7 +145,7 @@ class FamilySource:
     def current(self) -> Families:
         """Return the graph as it is now."""
         if not self.there:
-            raise NotFound(Text("this server has no catalog to search"), hint="it is started with --catalog")
+            raise NotFound(Text("this server has no catalog to search"), hint=Text("it is started with --catalog"))
         with self._lock:
             try:
                 stamp = _stamp(self._file) if self._file is not None else int(time.time() / FRESH_S)

@@ -13,6 +13,7 @@ import orjson
 from fastapi import APIRouter, File, Form, HTTPException, Request, Response, UploadFile
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.routing import APIRoute
 
 from kinprint._util.plain import printable
 from kinprint._version import __version__
@@ -22,6 +23,7 @@ from kinprint.render.page.report import served_policy
 from kinprint.results.plain_json import build
 from kinprint.results.verification import Verification
 from kinprint.serve.api import Given, Id
+from kinprint.serve.api import router as calls_of_programs
 from kinprint.serve.badge import badge_svg
 from kinprint.serve.bar import environment
 from kinprint.serve.references import LONGEST, local_models, shown
@@ -94,14 +96,14 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> H
 def failure(request: Request, status: int, said: str, hint: str | None = None) -> HTMLResponse:
     """Return the page of something that was not done."""
     lang = language(request)
-    text = said.render(lang) if isinstance(said, Text) else said
-    return page(request, "error.html", status, said=printable(text, 600), hint=printable(hint, 600) if hint else None)
+    texts = [text.render(lang) if isinstance(text, Text) else text for text in (said, hint or "")]
+    return page(request, "error.html", status, said=printable(texts[0], 600), hint=printable(texts[1], 600))
 
 
 def allowed(service: Service) -> None:
     """Refuse a form where pages start nothing."""
     if not service.open_to_all:
-        raise HTTPException(403, "this server starts no jobs from its pages")
+        raise HTTPException(403, Text("this server starts no jobs from its pages"))
 
 
 def to_job(job: Job, request: Request) -> RedirectResponse:
@@ -169,7 +171,7 @@ def cancel(id: Id, request: Request, service: Given) -> RedirectResponse:  # noq
     allowed(service)
     found = service.job(id)
     if found.client != service.state.client_of(request.scope["client_name"]):
-        raise HTTPException(403, "this job was started by somebody else")
+        raise HTTPException(403, Text("this job was started by somebody else"))
     service.jobs.cancel(id)
     return to_job(found, request)
 
@@ -240,9 +242,10 @@ def api_page(request: Request) -> HTMLResponse:
     """List what programs can ask for."""
     schema = request.app.openapi()
     calls = [
-        (method.upper(), path, what["description"], bool(what.get("security")))
-        for path, methods in schema["paths"].items()
-        for method, what in methods.items()
+        (method, route.path, route.name, bool(schema["paths"][route.path][method.lower()].get("security")))
+        for route in calls_of_programs.routes
+        if isinstance(route, APIRoute)
+        for method in sorted(route.methods)
     ]
     return page(request, "api.html", calls=calls, base=str(request.base_url).rstrip("/"))
 

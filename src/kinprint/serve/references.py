@@ -12,7 +12,7 @@ from kinprint.text import Text
 
 LONGEST = 300
 LOCAL = "./"  # what the reference of a model of the operator's folder begins with
-_HINT = "a model is owner/name or owner/name@revision of the hub, or its page there"
+_HINT = Text("a model is owner/name or owner/name@revision of the hub, or its page there")
 
 
 def reference(text: str, options: ServeOptions, endpoint: str) -> str:

@@ -68,7 +68,7 @@ class Service:
         """Queue a comparison of two models that a stranger may name."""
         one, two = (reference(text, self.options, self.endpoint) for text in (a, b))
         if one == two:
-            raise BadReference(Text("both names stand for one model"), hint="name two models")
+            raise BadReference(Text("both names stand for one model"), hint=Text("name two models"))
         return self.jobs.add("compare", {"a": one, "b": two, "deep": deep}, self.state.client_of(client))
 
     def search(self, model: str, client: str) -> Job:
@@ -84,7 +84,7 @@ class Service:
         if not (self.jobs.uploads / name).exists():
             kept = sum(1 for _ in self.jobs.uploads.iterdir())
             if kept >= MOST_UPLOADS:
-                raise Busy(Text("no more fingerprint files are taken"), hint="name a model of the hub")
+                raise Busy(Text("no more fingerprint files are taken"), hint=Text("name a model of the hub"))
             write_whole(self.jobs.uploads / name, data)
         return self.jobs.add("search", {"model": f"{LOCAL}{name}"}, self.state.client_of(client))
 
@@ -95,7 +95,7 @@ class Service:
 
     def _need_catalog(self) -> None:
         if self.options.catalog is None:
-            raise NotFound(Text("this server has no catalog to search"), hint="it is started with --catalog")
+            raise NotFound(Text("this server has no catalog to search"), hint=Text("it is started with --catalog"))
 
     def entries(self, contains: str, start: int, count: int) -> tuple[int, list[Entry]]:
         """Return how many models the catalog holds, and some of those whose names contain a text."""

@@ -88,10 +88,10 @@ class State:
             found = self._store.rows(counts, client, QUEUED, RUNNING)[0]
             count, own = found["n"], found["own"]
             if count >= most:
-                raise Busy(Text("the queue is full: {n:,} jobs wait", n=count), hint="try again in some minutes")
+                raise Busy(Text("the queue is full: {n:,} jobs wait", n=count), hint=Text("try again in some minutes"))
             if own >= most_of_client:
                 said = Text("{n:,} jobs of yours wait already, and no more are taken", n=own)
-                raise Busy(said, hint="wait until one of them is done, or cancel one")
+                raise Busy(said, hint=Text("wait until one of them is done, or cancel one"))
             id_ = secrets.token_hex(8)
             new = "INSERT INTO jobs (id, kind, request, client, state, created) VALUES (?, ?, ?, ?, ?, ?) RETURNING *"
             return _job(self._store.rows(new, id_, kind, _json(request), client, QUEUED, time.time())[0])

@@ -91,7 +91,7 @@ class Store(ABC):
 
     def _unreachable(self, why: str) -> Unreachable:
         log.warning("%s: %s", self.place, why)  # the class of an error: its words may repeat an address
-        return Unreachable(Text("the server's state can be neither read nor kept now"), hint="try again later")
+        return Unreachable(Text("the server's state can be neither read nor kept now"), hint=Text("try again later"))
 
     _conflicts: tuple[type[Exception], ...]
     _errors: tuple[type[Exception], ...]

@@ -22,6 +22,7 @@ from kinprint.bundle.access import Access
 from kinprint.catalog.store import open_catalog
 from kinprint.errors import NeedsExtra
 from kinprint.fingerprints.file import SUFFIX
+from kinprint.render.content.search import headline
 from kinprint.render.forms import FORMS, PAIR_TABLES, REPORT_FORMS, SEARCH_TABLE, Form, found, make
 from kinprint.render.page.first_screen import first_screen
 from kinprint.render.page.markup import PageWords
@@ -33,7 +34,7 @@ from kinprint.scan.frames import Message
 from kinprint.scan.worker import Parent
 from kinprint.searching.run import search as find_relatives
 from kinprint.serve.bar import service_bar
-from kinprint.serve.references import argument
+from kinprint.serve.references import argument, shown
 from kinprint.sources.base import Traffic
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
@@ -105,7 +106,8 @@ def compare(head: dict[str, Any], teller: Teller) -> dict[str, Any]:
         with Session(settings_of(head), on_traffic=teller.traffic) as session:
             report = make_bundle(folder / BUNDLE, a, b, options, session=session, progress=teller.stage)
         names = [*write_forms(report, folder, PAIR_TABLES, teller), BUNDLE]
-        bars = {lang: service_bar(PageWords(lang), head["id"], names, verify=True) for lang in LANGUAGES}
+        known = [shown(request[side]) for side in ("a", "b")]
+        bars = {lang: service_bar(PageWords(lang), head["id"], names, known, verify=True) for lang in LANGUAGES}
         for lang in LANGUAGES:
             write_whole(folder / PAGE.format(lang=lang), report_html(report, lang, bars=bars))
     return summary_of(report) | {"files": names}
@@ -123,7 +125,8 @@ def search(head: dict[str, Any], teller: Teller) -> dict[str, Any]:
         # where the operator keeps the catalog is nobody's business
         report = replace(found_here, catalog=Path(catalog.place).name)
         names = write_forms(report, folder, (SEARCH_TABLE,), teller)
-        bars = {lang: service_bar(PageWords(lang), head["id"], names, verify=False) for lang in LANGUAGES}
+        known = [] if model.endswith(SUFFIX) else [shown(head["request"]["model"])]
+        bars = {lang: service_bar(PageWords(lang), head["id"], names, known, verify=False) for lang in LANGUAGES}
         for lang in LANGUAGES:
             write_whole(folder / PAGE.format(lang=lang), search_html(report, lang, bars=bars))
     return {
@@ -140,7 +143,7 @@ def search(head: dict[str, Any], teller: Teller) -> dict[str, Any]:
             }
             for one in report.found
         ],
-        "headline": {lang: printable(PageWords(lang).said(report.sentence), 300) for lang in LANGUAGES},
+        "headline": {lang: headline(report, PageWords(lang)) for lang in LANGUAGES},
         "files": names,
     }
 
@@ -185,15 +188,15 @@ def file_name(form: Form, table: str | None, lang: str | None) -> str:
 def summary_of(report: Report) -> dict[str, Any]:
     """Return what the server itself shows of a report: plain text, safe to keep."""
     verdict = report.verdict
-    shown = {lang: first_screen(report, PageWords(lang)) for lang in LANGUAGES}
+    screens = {lang: first_screen(report, PageWords(lang)) for lang in LANGUAGES}
     return {
         "a": printable(report.a.reference, 200),
         "b": printable(report.b.reference, 200),
         "class": verdict.class_ if verdict else None,
         "kind": verdict.kind if verdict else None,
         "log10_p": verdict.log10_p if verdict else None,
-        "light": shown[LANGUAGES[0]]["light"],
-        "headline": {lang: str(screen["headline"]) for lang, screen in shown.items()},
+        "light": screens[LANGUAGES[0]]["light"],
+        "headline": {lang: str(screen["headline"]) for lang, screen in screens.items()},
         "declared": report.declared.state if report.declared else None,
         "bytes_read": report.bytes_read,
         "made_by": f"kinprint {printable(report.run.kinprint, 40)}",

@@ -90,7 +90,7 @@ def tests_table(report: SearchReport, words: Words) -> Table:
         rows,
         model=lambda row: name(row[0].name),
         test=lambda row: Cell(words.label("test", row[1].test)),
-        part=lambda row: Cell(words.engine(row[1].scope).text),
+        part=lambda row: Cell(words.part(row[1].scope)),
         n=lambda row: count(row[1].n),
         alone=lambda row: Cell(words.log_p(row[1].log10_p), "figure", row[1].log10_p),
         log_p=lambda row: Cell(words.log_p(row[1].log10_p_search), "figure", row[1].log10_p_search),
@@ -117,9 +117,15 @@ def verified_lines(report: SearchReport, words: Words) -> list[str]:
     ]
 
 
-def commands(report: SearchReport) -> list[str]:
-    """Return the commands that give a full verdict on what was found."""
-    return [item.verify for item in report.found if item.verify and item.verified is None]
+def needed(report: SearchReport, words: Words, most: int) -> list[str]:
+    """Return what a full verdict on what was found needs: commands, or weights that nobody here knows the place of."""
+    open_ = [item for item in report.found if item.verified is None]
+    said = [item.verify for item in open_ if item.verify][:most]
+    if open_ and report.query.reference.endswith(".kfp"):
+        return [words.say("search.next.weights")]
+    if homeless := [printable(item.name, 60) for item in open_ if not item.verify][:most]:
+        said.append(words.say("search.next.folder", names=", ".join(homeless)))
+    return said
 
 
 def missing_lines(report: SearchReport, words: Words) -> list[str]:
@@ -144,7 +150,7 @@ def search_sections(report: SearchReport, words: Words) -> list[Section]:
         Section(words.say("search.title", name=title(report)), tuple(answer_lines(report, words))),
         *([titled(table)] if report.found else []),
         Section(words.say("search.verification"), tuple(_points(verified_lines(report, words)))),
-        Section(words.say("search.next"), tuple(_points(commands(report)))),
+        Section(words.say("search.next"), tuple(_points(needed(report, words, len(report.found))))),
         *([titled(tests_table(report, words))] if report.relatives else []),
         Section(words.say("search.recall"), tuple(rest)),
         Section(words.say("search.missing"), tuple(_points(missing))),

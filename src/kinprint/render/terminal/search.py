@@ -27,7 +27,7 @@ def print_search(report: SearchReport, console: Console, *, full: bool = False, 
         line(console, f"· {printable(text, 900)}")
     for text in content.missing_lines(report, words):
         line(console, f"{words.say('search.missing')}: {printable(text, 600)}", style="yellow")
-    if commands := content.commands(report)[:_COMMANDS]:
+    if needed := content.needed(report, words, _COMMANDS):
         line(console, f"{words.say('search.next')}:")
-        for text in commands:
+        for text in needed:
             whole_line(console, f"  {printable(text, 4000)}")

@@ -215,7 +215,10 @@
     canvas.dataset.relations = shownEdges.length;
   };
   let turn = 0, later = 0;
+  const busy = (state) => document.querySelector('.explorer').setAttribute('aria-busy', state);
   const choice = async (path) => {
+    clearTimeout(later); // what was typed is part of this choice, or given up by it
+    busy(true);
     turn += 1;
     const mine = turn;
     const query = path.split('?')[1] || '';
@@ -228,11 +231,12 @@
       history.replaceState(null, '', path);
       show(JSON.parse(kept));
       fit();
-    } catch { told.textContent = say('failed'); }
+    } catch { if (mine === turn) told.textContent = say('failed'); }
+    if (mine === turn) busy(false);
   };
   const chosen = () => choice(`/families?${asking()}`);
-  form.addEventListener('input', () => { clearTimeout(later); later = setTimeout(chosen, 250); });
-  form.addEventListener('submit', (event) => { event.preventDefault(); clearTimeout(later); chosen(); });
+  form.addEventListener('input', () => { busy(true); turn += 1; clearTimeout(later); later = setTimeout(chosen, 250); });
+  form.addEventListener('submit', (event) => { event.preventDefault(); chosen(); });
   document.addEventListener('click', (event) => {
     const link = event.target.closest?.('.quick a, #tables .pager a');
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
