@@ -14,12 +14,12 @@ References: Hoeffding, Probability inequalities for sums of bounded random varia
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
+from kinprint._util.records import dataclass
 
 COPIES_R = 0.8
 """Cosine of two units, in both models, beyond which they are taken for copies of one unit.
