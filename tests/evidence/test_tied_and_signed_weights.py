@@ -12,7 +12,7 @@ from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.evidence import sign_tests
 from kinprint.evidence.exact_tests import matrix_block, matrix_test, row_test
-from kinprint.evidence.exchangeability import fair_signs, tied_alike
+from kinprint.evidence.exchangeability import _median_beyond, fair_signs, tied_alike
 from kinprint.evidence.probe import Probe, SamplePair
 from kinprint.evidence.sign_tests import sign_test
 from kinprint.model.reader import Sample
@@ -148,6 +148,14 @@ def test_means_are_taken_off_both_sides_or_neither(make):
     np.testing.assert_allclose(fair_signs(one[:, order], other)[0], left[:, order], atol=1e-12)
     if make is plain:
         np.testing.assert_array_equal(fair_signs(one * flips, other)[0], left * flips)
+
+
+@pytest.mark.parametrize(
+    "values", [[1.0], [1.0, 3.0], [1.0, 2.0, 3.0], [0.0, 1.9, 2.2, 9.0], [0.0, 1.0, 2.5, 9.0], [2.0, 2.0]]
+)
+def test_counting_tells_whether_the_median_is_beyond_a_limit(values):
+    for limit in (0.5, 1.0, 1.5, 2.0, 2.05, 3.0):
+        assert _median_beyond(np.array(values), limit) == (np.median(values) > limit)
 
 
 def test_a_copy_with_signs_by_recipe_is_found():

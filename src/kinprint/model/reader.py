@@ -91,10 +91,10 @@ class Sample:
             return self
         return replace(self, stored=self.stored[:count], rows=(0, count))
 
-    def once(self, reduce: Callable[[FloatArray], T]) -> T:
-        """Return a figure of the values; it is computed once, whichever tests, grids and controls ask for it."""
+    def once(self, reduce: Callable[[FloatArray], T], values: FloatArray | None = None) -> T:
+        """Return a figure of the values, which may be at hand; it is computed once, whichever test, grid or control asks for it."""
         if reduce not in self._known:
-            self._known[reduce] = reduce(self.values)
+            self._known[reduce] = reduce(self.values if values is None else values)
         found: T = self._known[reduce]
         return found
 
