@@ -6,12 +6,12 @@ import importlib
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from kinprint._util.records import dataclass
 from kinprint.errors import BadReference, KinprintError, NotFound
 from kinprint.text import Text
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from kinprint._util.numeric import each_safely_scaled, median, row_means
+from kinprint._util.numeric import distinct, each_safely_scaled, median, medians, row_means
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 100, 101])
@@ -17,6 +17,18 @@ def test_the_median_is_that_of_numpy(size):
 
 def test_nothing_has_no_median():
     assert math.isnan(median([]))
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (8, 5), (1, 4), (6, 1)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_medians_along_an_axis_are_those_of_numpy(shape, axis):
+    values = np.random.default_rng(3).standard_normal(shape)
+    np.testing.assert_array_equal(medians(values, axis), np.median(values, axis=axis, keepdims=True))
+
+
+@pytest.mark.parametrize("values", [[], [2.0], [3, 1, 3, 2, 1], [1.5, -0.0, 0.0, 1.5], [1 + 2j, 1 + 1j, 1 + 2j, 0j]])
+def test_distinct_values_are_those_of_numpy(values):
+    np.testing.assert_array_equal(distinct(np.array(values)), np.unique(np.array(values)))
 
 
 def test_row_means_are_those_of_numpy():

@@ -1,6 +1,6 @@
 import pytest
 
-from kinprint._util.numeric import evenly_spaced
+from kinprint._util.numeric import evenly_spaced, spaced_places
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,8 @@ def test_few_items_are_all_taken(at):
     assert evenly_spaced([4, 2], 2, at=at) == [4, 2]
     assert evenly_spaced([], 3, at=at) == []
     assert len(evenly_spaced([1, 2, 3], 1, at=at)) == 1
+
+
+@pytest.mark.parametrize(("size", "count"), [(10, 4), (4096, 1024), (5, 9), (0, 3), (7, 1)])
+def test_places_are_those_of_evenly_spaced_items(size, count):
+    assert spaced_places(size, count).tolist() == evenly_spaced(range(size), count)

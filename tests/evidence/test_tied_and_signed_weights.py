@@ -10,8 +10,9 @@ import pytest
 
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.exact_tests import matrix_test, row_test
-from kinprint.evidence.exchangeability import fair_signs, tied_alike
+from kinprint.evidence import sign_tests
+from kinprint.evidence.exact_tests import matrix_block, matrix_test, row_test
+from kinprint.evidence.exchangeability import _median_beyond, fair_signs, tied_alike
 from kinprint.evidence.probe import Probe, SamplePair
 from kinprint.evidence.sign_tests import sign_test
 from kinprint.model.reader import Sample
@@ -149,10 +150,25 @@ def test_means_are_taken_off_both_sides_or_neither(make):
         np.testing.assert_array_equal(fair_signs(one * flips, other)[0], left * flips)
 
 
+@pytest.mark.parametrize(
+    "values", [[1.0], [1.0, 3.0], [1.0, 2.0, 3.0], [0.0, 1.9, 2.2, 9.0], [0.0, 1.0, 2.5, 9.0], [2.0, 2.0]]
+)
+def test_counting_tells_whether_the_median_is_beyond_a_limit(values):
+    for limit in (0.5, 1.0, 1.5, 2.0, 2.05, 3.0):
+        assert _median_beyond(np.array(values), limit) == (np.median(values) > limit)
+
+
 def test_a_copy_with_signs_by_recipe_is_found():
     group = [replace(pair, role=Role.MLP_UP) for pair in pairs(by_number, change=lambda one, two: one + 0.3 * two)]
     assert sign_test(Role.MLP_UP, 1, group, (PROBE, PROBE)).log10_p < -15
     assert row_test(Role.MLP_UP, group).log10_p < -100
+
+
+def test_each_slice_is_read_once_for_signs_along_and_across_the_residual_stream(monkeypatch):
+    group, read = pairs(plain, 0), []
+    monkeypatch.setattr(sign_tests, "matrix_block", lambda *asked: read.append(asked) or matrix_block(*asked))
+    sign_test(Role.MLP_UP, 1, group, (PROBE, PROBE))
+    assert len(read) == len(group)
 
 
 def test_rows_in_one_public_subspace_share_no_signs():

@@ -31,6 +31,11 @@ def test_every_number_of_a_small_format_has_its_bit_pattern_as_ordinal(dtype: st
     values = _all_nonnegative(dtype)
     np.testing.assert_array_equal(ordinals(values, dtype), np.arange(values.size))
     np.testing.assert_array_equal(ordinals(-values, dtype), -np.arange(values.size))
+    large = 1 << (
+        GRIDS[dtype].precision - 1
+    )  # the least normal number; without smaller ones digits are counted at once
+    np.testing.assert_array_equal(ordinals(values[large:], dtype), np.arange(large, values.size))
+    np.testing.assert_array_equal(ordinals(np.append(values[large:], [0.0, -0.0]), dtype)[-2:], [0, 0])
     np.testing.assert_array_equal(on_grid(values, dtype), values)
     assert values[-1] == GRIDS[dtype].largest
 

@@ -6,7 +6,7 @@ import pytest
 from kinprint.arch import Role
 from kinprint.errors import BudgetExceeded
 from kinprint.model.model import open_model
-from kinprint.model.reader import Want, read_together
+from kinprint.model.reader import Sample, Want, read_together
 from support.places import DEMO_MODELS
 
 Q = Role.ATTN_Q
@@ -83,3 +83,17 @@ def test_the_budget_holds_for_all_models_of_one_reading(session_for):
     with pytest.raises(BudgetExceeded):
         read_together(plans)
     assert session.remaining_bytes == left
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8])
+def test_the_largest_magnitude_is_that_of_the_values(dtype):
+    for offset in (0.0, 1.0):
+        sample = Sample(np.array([[-3, 1], [2, 0]], dtype), "F32", (2, 2), offset)
+        assert sample.largest == np.abs(sample.values).max()
+
+
+def test_a_signalling_nan_is_found_without_a_warning():
+    stored = np.array([0x7FA00000, 0x3F800000], np.uint32).view(np.float32)
+    sample = Sample(stored, "F32", (2,))
+    assert not sample.finite
+    assert np.isnan(sample.largest)

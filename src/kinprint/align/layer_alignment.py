@@ -7,7 +7,6 @@ to layer: a near-copy in which the loudest rows are damped can have a larger z t
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Self, TypeAlias
 
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kinprint._util.numeric import FloatArray, check_finite, median
+from kinprint._util.records import dataclass
 from kinprint.align.assignment import assigned
 from kinprint.errors import DegenerateInput
 from kinprint.stats.layer_grid import gram_products

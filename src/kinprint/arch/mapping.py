@@ -8,11 +8,12 @@ raises on them.
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import takewhile
 from operator import attrgetter
 
+from kinprint._util.records import dataclass
 from kinprint.arch import nested_blocks
 from kinprint.arch.configs import Dims, flattened, selecting_names
 from kinprint.arch.draft import Draft, short, width_of

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
+from kinprint._util.records import dataclass
 from kinprint.arch.roles import Role
 from kinprint.text import Text
 

@@ -31,10 +31,10 @@ order for both is in either case among the symmetries of the pair.
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from kinprint._util.records import dataclass
 from kinprint.errors import BadSelection
 from kinprint.text import Text, joined
 

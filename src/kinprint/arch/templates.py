@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from kinprint._util.records import dataclass
 from kinprint.arch.roles import Role
 from kinprint.text import Text
 

@@ -1,10 +1,10 @@
 """Turn findings into exit codes."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import click
 
+from kinprint._util.records import dataclass
 from kinprint.cli.options import into, packing
 from kinprint.errors import NotComparable
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
+from kinprint._util.records import dataclass
 from kinprint._util.sizes import parse_size
 from kinprint.cli.help import MODEL, in_group
 from kinprint.cli.output import terminal, write_json

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kinprint._util.records import dataclass
 from kinprint.cli.catalog import MODEL_BUDGET_BYTES, org_option
 from kinprint.cli.demo import bundled_models
 from kinprint.cli.help import MODEL, command

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from kinprint._util.numeric import FloatArray, largest_magnitude
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Axis, Role
 from kinprint.arch.roles import permuted_axis
 from kinprint.comparison.selection import Pair
@@ -106,8 +106,8 @@ def _why_not(a: Sample, b: Sample) -> Text | None:
     if bad_a or bad_b:
         return Text("NaN or infinity in {a} of {n} values of A and {b} of {n} values of B", a=bad_a, n=n, b=bad_b)
     try:
-        check_magnitude(a.once(largest_magnitude), "A")
-        check_magnitude(b.once(largest_magnitude), "B")
+        check_magnitude(a.largest, "A")
+        check_magnitude(b.largest, "B")
     except DegenerateInput as error:
         return error.reason
     return None

@@ -2,10 +2,11 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 from kinprint._util.numeric import evenly_spaced
+from kinprint._util.records import dataclass
 from kinprint.arch import Axis, Role, RoleTensor
 from kinprint.arch.roles import AXES, role_named
 from kinprint.errors import BadSelection

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 
 from kinprint._util.cores import aside, may_fork, on_all_cores
 from kinprint._util.progress import Progress
+from kinprint._util.records import dataclass
 from kinprint.arch import Role, ordered_axes
 from kinprint.comparison.by_name import jobs_by_name
 from kinprint.comparison.measuring import Job, in_chunks, measure, not_compared

@@ -1,9 +1,10 @@
 """Name what was done to a matrix, with the reasons; "changed" whenever nothing more special is sure."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
+from kinprint._util.records import dataclass
 from kinprint.edits.pair import PairEdit
 from kinprint.edits.quantisation_grids import ROUNDED, GridFit
 from kinprint.edits.rounding import ZERO_LEVEL, is_float, stored_bits

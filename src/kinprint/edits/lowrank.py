@@ -6,11 +6,11 @@ beyond about σ(√m + √n) (Marchenko & Pastur 1967; fluctuations by Tracy & W
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from kinprint._util.numeric import FloatArray
+from kinprint._util.records import dataclass
 from kinprint.edits.rounding import steps, used_dtype
 from kinprint.errors import DegenerateInput
 from kinprint.text import Text

@@ -1,13 +1,13 @@
 """Measure how one matrix was made from another: sameness, slope, zeros, grid, spectrum and residual in one record."""
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
+from kinprint._util.records import dataclass
 from kinprint.edits.lowrank import LowRank, difference_rank
 from kinprint.edits.quantisation_grids import GridFit, find_grid
 from kinprint.edits.regression import LEAST_ROWS, Residual, Slope, residual_of, slope_of

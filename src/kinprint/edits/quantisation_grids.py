@@ -8,12 +8,13 @@ themselves; and the parent must not lie on such grids already.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint._util.numeric import FloatArray, median
+from kinprint._util.numeric import FloatArray, distinct, median
+from kinprint._util.records import dataclass
 from kinprint.edits.rounding import is_float, steps, stored_bits, used_dtype
 from kinprint.errors import DegenerateInput
 from kinprint.text import Text
@@ -134,8 +135,8 @@ def _of_format(A: FloatArray, B: FloatArray, dtype_a: str, dtype_b: str) -> Grid
         return replace(uniform, bits=bits, limits=limits)
     for size in _sizes(A.shape[1], (*GROUPS, _LEAST_GROUP)):
         parent, child = _groups(A, B, size, SAMPLED)
-        if child.size and max(np.unique(group).size for group in child) <= 2**bits + 1:
-            levels = [np.unique(group) for group in child]
+        levels = [distinct(group) for group in child]
+        if levels and max(map(len, levels)) <= 2**bits + 1:
             cuts = [0.5 * (group[1:] + group[:-1]) for group in levels]
             places = zip(levels, cuts, parent, strict=True)
             nearest = np.stack([group[np.searchsorted(cut, values)] for group, cut, values in places])
@@ -197,7 +198,7 @@ def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[
 def _groups(A: FloatArray, B: FloatArray, size: int, count: int) -> tuple[FloatArray, FloatArray]:
     """Return evenly spread groups of parent and child; those in which the child has one value only are left out."""
     rows, per_row = A.shape[0], A.shape[1] // size
-    chosen = np.unique(np.linspace(0, rows * per_row - 1, min(3 * count, rows * per_row)).astype(np.intp))
+    chosen = np.linspace(0, rows * per_row - 1, min(3 * count, rows * per_row)).astype(np.intp)
     row, start = chosen // per_row, (chosen % per_row) * size
     columns = start[:, None] + np.arange(size)
     child = B[row[:, None], columns]
@@ -221,7 +222,7 @@ def _best(A: FloatArray, B: FloatArray, size: int, count: int, dtype: str) -> _F
 
 def _fit(parent: FloatArray, child: FloatArray, unit: FloatArray, *, free_zero: bool) -> _Fit:
     """Try child = k·s, the largest magnitude being whole steps, or with `free_zero` child = least + k·s, the range being so."""
-    probe = np.unique(np.linspace(0, child.shape[1] - 1, min(child.shape[1], _PROBE)).astype(np.intp))
+    probe = np.linspace(0, child.shape[1] - 1, min(child.shape[1], _PROBE)).astype(np.intp)
     sizes = child if free_zero else np.abs(child)
     high = np.argmax(sizes, axis=1)[:, None]
     low = np.argmin(child, axis=1)[:, None] if free_zero else high  # the anchors, which fit by construction

@@ -1,11 +1,11 @@
 """Regress a child on its parent, and test whether the residual is white noise."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
+from kinprint._util.records import dataclass
 from kinprint.edits.rounding import few_rows, steps, used_dtype
 
 ROW_SAMPLE = 64

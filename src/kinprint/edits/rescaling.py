@@ -4,11 +4,12 @@ Multiplying a norm's scales into the matrices behind it, or the rows of one matr
 by, changes numbers and not the model's function.
 """
 
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, medians
+from kinprint._util.records import dataclass
 from kinprint.edits.rounding import few_rows, is_float, steps, used_dtype
 
 FITTING = 0.98  # share of elements that must be the product of their factors, up to rounding
@@ -38,11 +39,12 @@ def rescaling_of(A: FloatArray, B: FloatArray, dtype_a: str, dtype_b: str) -> Re
     if min(used.sum(axis=0).min(), used.sum(axis=1).min()) == 0 or not (signs.all() or not signs.any()):
         return None
     logs = np.log(np.where(used, np.abs(B) / np.where(used, np.abs(A), 1.0), np.nan))
-    median = np.median if used.all() else np.nanmedian  # the latter takes ten times as long
+    # numpy's own take ten times as long where some are left out, and load masked arrays where none are
+    median = medians if used.all() else partial(np.nanmedian, keepdims=True)
     rows, columns = np.zeros((A.shape[0], 1)), np.zeros((1, A.shape[1]))
     for _ in range(_SWEEPS):  # of median polish (Tukey 1977)
-        rows += median(logs - rows - columns, axis=1, keepdims=True)
-        columns += median(logs - rows - columns, axis=0, keepdims=True)
+        rows += median(logs - rows - columns, axis=1)
+        columns += median(logs - rows - columns, axis=0)
     factors = np.exp(rows + columns)
     left = np.abs(B - np.sign(B * A) * factors * A)
     rounding = steps(B, used_dtype(B, dtype_b)) + factors * steps(A, used_dtype(A, dtype_a))

@@ -42,7 +42,7 @@ def steps(values: FloatArray, dtype: str) -> FloatArray:
 def few_rows(rows: int, columns: int, elements: int = SAMPLE) -> NDArray[np.intp]:
     """Return evenly spaced rows that hold about so many elements; at least four rows where there are four."""
     count = min(rows, max(4, elements // max(1, columns)))
-    return np.unique(np.linspace(0, rows - 1, count).astype(np.intp))
+    return np.linspace(0, rows - 1, count).astype(np.intp)
 
 
 def used_dtype(values: NDArray[Any], dtype: str) -> str:

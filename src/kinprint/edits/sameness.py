@@ -1,11 +1,11 @@
 """Compare the numbers of two stored tensors: equal outright, or after a cast."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint._util.records import dataclass
 from kinprint.edits.rounding import is_float
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.identity import GRIDS, IntArray, mean_steps, on_grid, ordinals

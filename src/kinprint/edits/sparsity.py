@@ -1,12 +1,12 @@
 """Describe the zeros that a child has and its parent has not: which weights, in what pattern, and whether the others stayed."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinprint._util.numeric import ranks
+from kinprint._util.records import dataclass
 from kinprint.edits.rounding import few_rows
 
 PATTERNS = ((1, 4), (2, 4), (4, 8))

@@ -1,17 +1,18 @@
 """Find a child whose rank was cut: singular values beyond some number are rounding, and the others are its parent's."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
+from kinprint._util.records import dataclass
 from kinprint.edits.rounding import steps, used_dtype
 
 LEAST_SIDE = 16
 CUT = 0.9  # share of the possible rank below which a child's rank counts as cut, if the parent's is not
 PROJECTED = 0.1  # share of the difference that may remain after the parent was projected on the child's directions
+_FLOOR = 4e-15  # of the largest squared singular value: rounding of the computation
 _MARGIN = 1.2  # rounding errors are not quite independent, nor of one size
 
 
@@ -34,6 +35,8 @@ def truncation_of(
         return None
     tall = A.shape[0] > A.shape[1]
     gram = B.T @ B if tall else B @ B.T
+    if _full_rank(gram, _edge(B, dtype_b, rounding)):
+        return None
     rank = _rank(np.linalg.eigvalsh(gram), B, dtype_b, rounding)
     if rank == 0 or rank > CUT * side:
         return None
@@ -54,7 +57,21 @@ def _error(values: FloatArray, dtype: str) -> float:
 
 def _rank(energies: NDArray[np.floating], values: FloatArray, dtype: str, rounding: float | None) -> int:
     """Count squared singular values beyond what a matrix of rounding errors has."""
+    floor = _FLOOR * float(energies[-1])
+    return int(np.count_nonzero(energies > max(_edge(values, dtype, rounding), floor)))
+
+
+def _edge(values: FloatArray, dtype: str, rounding: float | None) -> float:
+    """Return the squared singular value that a matrix of rounding errors does not exceed."""
     m, n = values.shape
-    edge = _MARGIN * (rounding or _error(values, dtype)) * (math.sqrt(m) + math.sqrt(n))
-    floor = 4e-15 * float(energies[-1])  # rounding of the computation
-    return int(np.count_nonzero(energies > max(edge * edge, floor)))
+    return (_MARGIN * (rounding or _error(values, dtype)) * (math.sqrt(m) + math.sqrt(n))) ** 2
+
+
+def _full_rank(gram: FloatArray, edge: float) -> bool:
+    """Whether all squared singular values are surely beyond an edge, as Cholesky's factors tell in a tenth of the time."""
+    beyond = 1.001 * max(edge, 1e3 * _FLOOR * float(np.trace(gram)))  # the trace is no less than the largest
+    try:
+        np.linalg.cholesky(gram - beyond * np.eye(len(gram)))
+    except np.linalg.LinAlgError:
+        return False
+    return True

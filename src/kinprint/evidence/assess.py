@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Self
 
+from kinprint._util.records import dataclass
 from kinprint.align.layer_alignment import IDENTITY
 from kinprint.arch import Role
 from kinprint.evidence.attempts import attempt, is_broken

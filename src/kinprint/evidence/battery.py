@@ -6,10 +6,10 @@ line in `FAMILIES`; its name goes into `kinprint.evidence.words` and the labels 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 from kinprint._util.cores import aside, may_fork
+from kinprint._util.records import dataclass
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.attempts import attempt, note, noting

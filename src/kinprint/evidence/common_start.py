@@ -18,12 +18,12 @@ to 1200 steps, learning rates 1e-3 and 4e-3, batches of 8 and 64; docs/verdicts.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from kinprint._util.numeric import FloatArray, median
+from kinprint._util.records import dataclass
 from kinprint.edits.regression import correlation
 from kinprint.evidence.words import word
 from kinprint.text import Text, Value

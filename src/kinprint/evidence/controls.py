@@ -1,10 +1,11 @@
 """Run comparisons whose answer is known, by the same code, beside every verdict."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from kinprint._util.cores import aside, in_a_thread, may_fork
+from kinprint._util.records import dataclass
 from kinprint.errors import KinprintError
 from kinprint.evidence.assess import Assessment, assess
 from kinprint.evidence.attempts import attempt, note, noting

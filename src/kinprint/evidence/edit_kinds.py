@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kinprint._util.records import dataclass
 from kinprint.align.assignment import PERMUTED, SUBSET
 from kinprint.align.layer_alignment import SHUFFLED
 from kinprint.arch import Axis

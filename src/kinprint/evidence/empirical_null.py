@@ -1,13 +1,13 @@
 """Read and write empirical nulls: statistics of tests that align first, on models known to be independent."""
 
 import math
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 import orjson
 
 from kinprint._util.files import read_whole
+from kinprint._util.records import dataclass
 from kinprint._util.strange_json import parse_json
 from kinprint.errors import FileTooLarge, NotFound, SchemaError
 from kinprint.results.plain_json import build

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, largest_magnitude
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
 from kinprint.arch import Axis, Role
 from kinprint.arch.roles import permuted_axis
 from kinprint.edits.regression import correlation
@@ -141,7 +141,7 @@ def _check(pair: SamplePair) -> None:
             raise DegenerateInput("NaN or infinity in what was read of {side}", side=side)
         if not sample.finite:
             raise DegenerateInput("NaN or infinity in what was read of {side} in layer {n}", side=side, n=pair.layer)
-        check_magnitude(sample.once(largest_magnitude), side)
+        check_magnitude(sample.largest, side)
 
 
 def _values(pair: SamplePair) -> Block:
@@ -158,17 +158,21 @@ def matrix_block(pair: SamplePair, axis: int) -> Block | None:
     _check(pair)
     rows, columns = (min(x, y) for x, y in zip(pair.a.stored.shape, pair.b.stored.shape, strict=True))
     one, two = fair_pair(pair, rows, columns)
-    if is_constant(one) or is_constant(two):
+    # taking means off at most doubles a value along either axis
+    if is_constant(one, 4.0 * pair.a.largest) or is_constant(two, 4.0 * pair.b.largest):
         return None
     return (one, two) if axis == 1 else (one.T, two.T)
 
 
-def is_constant(values: FloatArray) -> bool:
-    """Whether all values are the same, up to rounding, or there are none."""
+def is_constant(values: FloatArray, most: float | None = None) -> bool:
+    """Whether all values are the same, up to rounding, or there are none; `most` is a magnitude that none exceeds, if known."""
     if not values.size:
         return True
     few = values[..., :64]  # if these spread more than rounding of any mean can, which is no larger than the length
-    if float(few.max() - few.min()) > 2.0 * NEAR_CONSTANT * float(np.linalg.norm(values)):
+    spread = float(few.max() - few.min())
+    if most is not None and spread > 2.0 * NEAR_CONSTANT * most * math.sqrt(values.size):
+        return False
+    if spread > 2.0 * NEAR_CONSTANT * float(np.linalg.norm(values)):
         return False
     mean = float(values.mean())
     return bool(np.linalg.norm(values - mean) <= NEAR_CONSTANT * abs(mean))

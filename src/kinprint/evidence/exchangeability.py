@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint._util.numeric import FloatArray, evenly_spaced, median
+from kinprint._util.numeric import FloatArray, distinct, evenly_spaced, median
+from kinprint._util.records import dataclass
 from kinprint.arch import Axis, Role
 from kinprint.edits.regression import correlation
 from kinprint.evidence.probe import LayerMap, Probe, SamplePair, pairs_by_role
@@ -197,11 +197,16 @@ def _column_lengths(probe: Probe) -> FloatArray | None:
     found: list[FloatArray] = []
     for sample in _residual_rows(probe):
         if len(found) < 64:
-            lengths = np.linalg.norm(sample.values, axis=0)
+            lengths = sample.once(_lengths)
             total = float(lengths.sum())
             if total > 0.0 and (not found or found[0].size == lengths.size):
                 found.append(lengths / total)
     return np.mean(found, axis=0) if found else None
+
+
+def _lengths(values: FloatArray) -> FloatArray:
+    found: FloatArray = np.linalg.norm(values, axis=0)
+    return found
 
 
 def fair_signs(*matrices: NDArray[Real]) -> tuple[NDArray[Real], ...]:
@@ -215,7 +220,10 @@ def fair_pair(pair: SamplePair, rows: int, columns: int | None = None) -> Block:
     """Return the first rows and columns of both slices with `fair_signs`."""
     matrices = tuple(sample.part(slice(rows), slice(columns)) for sample in (pair.a, pair.b))
     whole = all(x.shape == sample.stored.shape for x, sample in zip(matrices, (pair.a, pair.b), strict=True))
-    sides = [sample.once(one_sided) for sample in (pair.a, pair.b)] if whole else list(map(one_sided, matrices))
+    if whole:
+        sides = [sample.once(one_sided, x) for x, sample in zip(matrices, (pair.a, pair.b), strict=True)]
+    else:
+        sides = list(map(one_sided, matrices))
     one, two = _evened(matrices, sides)
     return one, two
 
@@ -229,7 +237,7 @@ def _evened(matrices: Sequence[NDArray[Real]], sides: Sequence[tuple[bool, bool]
 
 def _counts(values: NDArray[Real], axis: int) -> NDArray[Real]:
     """Return how many entries of each column (axis 0) or row are not zero, one at the least."""
-    if np.count_nonzero(values) == values.size:  # so in most matrices, and ten times as fast to find out
+    if (values != 0.0).all():  # so in most matrices, and ten times as fast to find out
         counts = np.full([1 if at == axis else n for at, n in enumerate(values.shape)], values.shape[axis])
     else:
         counts = np.count_nonzero(values, axis=axis, keepdims=True)
@@ -243,10 +251,17 @@ def one_sided(values: NDArray[Real]) -> tuple[bool, bool]:
     for axis in (0, 1):
         counts = _counts(values, axis).ravel()
         known = counts >= 4
-        sums, squares = values.sum(axis=axis)[known], np.einsum(f"ij,ij->{'ji'[axis]}", values, values)[known]
+        squares = np.vecdot(values, values) if axis else np.einsum("ij,ij->j", values, values)
+        sums, squares = values.sum(axis=axis)[known], squares[known]
         # |mean| over the root mean square
-        sided.append(bool(known.any()) and median(np.abs(sums) / np.sqrt(squares * counts[known])) > ONE_SIDED)
+        sided.append(bool(known.any()) and _median_beyond(np.abs(sums) / np.sqrt(squares * counts[known]), ONE_SIDED))
     return sided[0], sided[1]
+
+
+def _median_beyond(values: NDArray[Real], limit: float) -> bool:
+    """Whether the median is beyond a limit, which counting tells unless just half of the values are."""
+    twice = 2 * int(np.count_nonzero(values > limit))
+    return median(values) > limit if twice == values.size else twice > values.size
 
 
 def tied_alike(group: Sequence[SamplePair], seed: int = 0) -> Text | None:
@@ -261,8 +276,8 @@ def tied_alike(group: Sequence[SamplePair], seed: int = 0) -> Text | None:
             continue
         free = (one != 0.0) & (two != 0.0) & (np.abs(one - two) > np.abs(one) / 128)  # bfloat16 rounds by 1/256
         left, right = np.abs(one[free][:TIED_ELEMENTS]), np.abs(two[free][:TIED_ELEMENTS])
-        found += np.unique(left + 1j * right).size
-        expected += np.unique(left + 1j * rng.permutation(right)).size
+        found += distinct(left + 1j * right).size
+        expected += distinct(left + 1j * rng.permutation(right)).size
     if found >= TIED_SHARE * expected:
         return None
     return Text(
@@ -284,12 +299,22 @@ def few_entries(group: Sequence[SamplePair]) -> Text | None:
     for pair in evenly_spaced(group, FEW_PAIRS):
         one, two = _common(pair, TIED_ELEMENTS)
         if one.any() and two.any():
-            out = np.minimum(*(np.abs(x) / median(np.abs(x[x != 0.0])) for x in (one, two))) > OUTSTANDING
+            alike = pair.a.stored.shape == pair.b.stored.shape  # else what both have is no part of one slice alone
+            sizes = [
+                sample.once(_usual_size, x) if alike else _usual_size(x)
+                for x, sample in zip((one, two), (pair.a, pair.b), strict=True)
+            ]
+            out = np.minimum(*(np.abs(x) / size for x, size in zip((one, two), sizes, strict=True))) > OUTSTANDING
             found.append((correlation(one, two), correlation(one[~out], two[~out]) if not out.all() else 0.0))
     total, rest = np.mean(found, axis=0) if found else (0.0, 0.0)
     if rest >= FEW_LEAVE * total:
         return None
     return Text("only a few entries that stand out at the same places agree, as one recipe leaves them")
+
+
+def _usual_size(values: FloatArray) -> float:
+    """Return the median magnitude of what is not zero."""
+    return median(np.abs(values[values != 0.0]))
 
 
 def without_copies(group: Sequence[SamplePair]) -> list[SamplePair]:
@@ -305,7 +330,9 @@ def without_copies(group: Sequence[SamplePair]) -> list[SamplePair]:
 
 def corner(sample: Sample) -> FloatArray:
     """Return a corner of a slice without what all its rows have in common, at unit length."""
-    part = np.nan_to_num(sample.stored[: _CORNER[0], : _CORNER[1]].astype(np.float64), posinf=0.0, neginf=0.0)
+    part = sample.stored[: _CORNER[0], : _CORNER[1]].astype(np.float64)
+    if not sample.finite:
+        part = np.nan_to_num(part, posinf=0.0, neginf=0.0)
     if not part.size:
         return part
     part -= part.mean(axis=0)

@@ -1,10 +1,9 @@
 """Tell a dense MLP that was cut into experts from one that was copied into each of them."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from kinprint._util.numeric import unit_rows
+from kinprint._util.records import dataclass
 from kinprint.arch import Role
 from kinprint.evidence.probe import LayerMap, in_depth
 from kinprint.evidence.reading import ProbeRead, Scope, fill_probes, new_probe

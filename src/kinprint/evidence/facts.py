@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from kinprint._util.records import dataclass
 from kinprint.evidence.common_start import TRAINING, Origin
 from kinprint.evidence.components import HEADS_MAY_DIFFER
 from kinprint.results import findings

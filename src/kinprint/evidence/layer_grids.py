@@ -16,7 +16,7 @@ from kinprint.results.context import UNITS, LayerGrid, packed
 from kinprint.results.findings import NOTHING_SAID
 from kinprint.results.measurements import NOT_COMPARABLE
 from kinprint.stats.layer_grid import matrix_grid
-from kinprint.stats.moments import check_range
+from kinprint.stats.moments import check_magnitude
 from kinprint.text import Text
 
 MOST_CELLS = 5 << 19  # of all grids together; they take 56 MB of the 128 MB that a report may have
@@ -54,16 +54,17 @@ def _grid(role: Role, kind: str, left: Slices, right: Slices, ordered: Mapping[A
     one, two = ({n: x for n, x in sorted(side.items()) if _place(x) == place and x.finite} for side in (left, right))
     if not one or not two:
         raise DegenerateInput("no two layers have slices of the same shape and place, without NaN or infinity")
-    A, B = (_stacked(side, axis) for side in (one, two))
-    rows = max(1, min(A.shape[1], MOST_ELEMENTS // (max(len(A), len(B)) * A.shape[2])))
-    for side, values in (("A", A), ("B", B)):
-        check_range(values.reshape(len(values), -1), side)
-    pairs = matrix_grid(A[:, :rows], B[:, :rows])
+    shape = next(iter(one.values())).stored.shape
+    units = shape[axis] if len(shape) == 2 else shape[0]
+    rows = max(1, min(math.prod(shape) // max(1, units), MOST_ELEMENTS // max(1, max(len(one), len(two)) * units)))
+    for name_of_side, side in (("A", one), ("B", two)):
+        check_magnitude(max(sample.largest for sample in side.values()), name_of_side)
+    pairs = matrix_grid(*(_stacked(side, axis, rows) for side in (one, two)))
     grids = (getattr(pairs, part) for part in UNITS)
     cells = packed(*([[x if math.isfinite(x) else None for x in row] for row in grid.tolist()] for grid in grids))
     null = Text("permuted {axis} indices, for each pair alone", axis=name)
     used = None if kind == "vector" else (0, rows)
-    return LayerGrid(role.value, kind, tuple(one), tuple(two), cells, A.shape[2], null, ASSUMPTIONS, used)
+    return LayerGrid(role.value, kind, tuple(one), tuple(two), cells, units, null, ASSUMPTIONS, used)
 
 
 def _usual_place(left: Slices, right: Slices) -> object:
@@ -77,8 +78,10 @@ def _place(sample: Sample) -> tuple[object, ...]:
     return sample.stored.shape, sample.rows, sample.columns
 
 
-def _stacked(side: Mapping[int, Sample], axis: int) -> FloatArray:
+def _stacked(side: Slices, axis: int, rows: int) -> FloatArray:
     """Return layers × rows × units, the units being what is permuted."""
-    stack = np.stack([np.atleast_2d(sample.values) for sample in side.values()])
-    across = axis == 0 and next(iter(side.values())).stored.ndim == 2
-    return stack.transpose(0, 2, 1) if across else stack
+    if next(iter(side.values())).stored.ndim < 2:
+        return np.stack([sample.values[None] for sample in side.values()])
+    if axis == 0:
+        return np.stack([sample.part(slice(None), slice(rows)).T for sample in side.values()])
+    return np.stack([sample.part(slice(rows)) for sample in side.values()])

@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 import numpy as np
 
 from kinprint._util.numeric import FloatArray
+from kinprint._util.records import dataclass
 from kinprint.align.layer_alignment import IDENTITY, NONE, LayerScores, best_map, choose_map, kind_of_map, pair_scores
 from kinprint.arch import Axis, Role
 from kinprint.arch.roles import GATES_AND_UPS

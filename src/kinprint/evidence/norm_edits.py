@@ -5,11 +5,12 @@ a child is the parent in other numbers, and its matrices are compared after the 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from kinprint._util.numeric import FloatArray
+from kinprint._util.records import dataclass
 from kinprint.arch import Role
 from kinprint.edits.rounding import is_float, steps
 from kinprint.edits.sameness import identity_of

@@ -7,14 +7,15 @@ relations are planted in the values at hand, and the test that ships is run on t
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint._util.numeric import FloatArray, evenly_spaced, unit_rows
+from kinprint._util.numeric import FloatArray, evenly_spaced, spaced_places, unit_rows
+from kinprint._util.records import dataclass
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.assess import Assessment
@@ -127,7 +128,7 @@ def _points_power(
     if prepared is None:
         counts = [_Products.of(*block).count for block in blocks]
     else:
-        counts = [partial(_count, *block, prepared) for block in blocks]
+        counts = [partial(_count, block, [*map(prepared, block)], prepared) for block in blocks]
     return _finding(test, quantity, level, least_strength(simulate, needed), _beyond_a_copy(test, level), (n, width))
 
 
@@ -157,13 +158,17 @@ class _Products:
 
 
 def _count(
-    one: FloatArray, two: FloatArray, prepared: Callable[[FloatArray], FloatArray], strength: float, draw: int
+    block: tuple[FloatArray, FloatArray],
+    ready: Sequence[FloatArray],
+    prepared: Callable[[FloatArray], FloatArray],
+    strength: float,
+    draw: int,
 ) -> float:
     """Return the number of fixed points of a planted relation; of many rows, some look for their nearest."""
-    one, two = map(prepared, planted(one, two, strength, draw))
+    one, two = ready[draw % 2], prepared(planted(*block, strength, draw)[1])
     if len(one) <= MOST_ROWS:
         return float(fixed_points(one, two).count)
-    chosen = np.array(evenly_spaced(range(len(one)), MOST_ROWS))
+    chosen = spaced_places(len(one), MOST_ROWS)
     left, right = (unit_rows(rows).astype(np.float32) for rows in (one[chosen], two))
     # of many thousand rows: ties do not matter
     return float(np.mean((left @ right.T).argmax(axis=1) == chosen)) * len(one)

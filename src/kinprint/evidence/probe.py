@@ -1,13 +1,14 @@
 """Hold the slices that were read of one model, by role, layer and expert, and pair them with those of another model."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import sha256
 from typing import Self
 
 import numpy as np
 
 from kinprint._util.numeric import evenly_spaced
+from kinprint._util.records import dataclass
 from kinprint.arch import Axis, Role, TensorKey
 from kinprint.model.reader import Sample
 from kinprint.text import Text

@@ -1,11 +1,12 @@
 """Plan and read what the exact tests need beyond the slices of the comparison, within an allowance of bytes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from kinprint._util.numeric import evenly_spaced
+from kinprint._util.records import dataclass
 from kinprint.arch import Role, RoleTensor, TensorKey, ordered_axes
 from kinprint.arch.configs import flattened, kv_heads_of, mixer_head_of
 from kinprint.arch.roles import DENSE_ROLES, GATES_AND_UPS, MLPS

@@ -6,11 +6,12 @@ What a search needs is imported where it is made: few comparisons make any, and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kinprint._util.records import dataclass
 from kinprint.align.layer_alignment import NONE as NO_MAP
 from kinprint.align.layer_alignment import kind_of_map
 from kinprint.arch import Axis

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kinprint._util.numeric import FloatArray, evenly_spaced
+from kinprint._util.numeric import FloatArray, spaced_places
 from kinprint.arch import Axis, Role
 from kinprint.arch.roles import MLPS
 from kinprint.errors import DegenerateInput
@@ -81,13 +81,16 @@ def sign_test(role: Role, position: int, group: Sequence[SamplePair], probes: tu
     residual = axis is Axis.RESIDUAL
     places = group if residual else without_copies(group)
     channels = role is Role.ATTN_O and axis is Axis.HEAD
-    read = (block for place in places if (block := matrix_block(place, position)) is not None)
-    blocks = [_some_units(_channels(block, probes) if channels else block, scaled=residual) for block in read]
+    blocks, rows = [], []
+    for block in (block for place in places if (block := matrix_block(place, position)) is not None):
+        blocks.append(_some_units(_channels(block, probes) if channels else block, scaled=residual))
+        rows += [_across(*block)] if residual else []
     if not blocks:
         raise DegenerateInput("no slice has equal shapes, finite and varying values on both sides")
     across = None
     if residual:  # one coin serves all layers
-        across = _across(block for place in places if (block := matrix_block(place, position)) is not None)
+        coins = np.concatenate(rows)
+        across = sign_flips(coins).log10_p if coins.size >= LEAST_COINS else None
         alike = [block for block in blocks if block[0].shape[1] == blocks[0][0].shape[1]]
         blocks = [(np.concatenate([one for one, _ in alike]), np.concatenate([two for _, two in alike]))]
     r = np.concatenate([one_coin(*block, unit_products(*block)) for block in blocks])
@@ -113,12 +116,11 @@ def sign_test(role: Role, position: int, group: Sequence[SamplePair], probes: tu
     )
 
 
-def _across(blocks: Iterable[Block]) -> float | None:
-    """Return log10 p of the signs of rows across the residual stream; None where they are too few."""
+def _across(one: FloatArray, two: FloatArray) -> FloatArray:
+    """Return the products of rows across the residual stream, each with a coin of its own."""
     # Where all rows of both models lie in one subspace, as a public projection makes them, residual dimensions are not drawn one by
     # one, and sums over them scatter more than their coins say, either way. Rows are drawn one by one all the same.
-    r = np.concatenate([one_coin(*rows, unit_products(*rows)) for rows in ((one.T, two.T) for one, two in blocks)])
-    return sign_flips(r).log10_p if r.size >= LEAST_COINS else None
+    return one_coin(one.T, two.T, unit_products(one.T, two.T))
 
 
 def _channels(block: Block, probes: Sequence[Probe]) -> Block:
@@ -139,7 +141,7 @@ def _by_channel(X: FloatArray, channels: int, kv_heads: int) -> FloatArray:
 def _some_units(block: Block, *, scaled: bool) -> Block:
     """Return up to `UNITS` evenly spaced units (columns); `scaled` gives each layer the same weight, whatever its scale."""
     count = block[0].shape[1]
-    taken = np.array(evenly_spaced(range(count), UNITS)) if count > UNITS else slice(None)
+    taken = spaced_places(count, UNITS) if count > UNITS else slice(None)
     scales = [math.sqrt(float(np.vdot(x, x)) / x.size) or 1.0 if scaled else 1.0 for x in block]
     one, two = (x[:, taken] / scale for x, scale in zip(block, scales, strict=True))
     return one, two

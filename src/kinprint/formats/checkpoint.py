@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+from kinprint._util.records import dataclass
 from kinprint.errors import AccessDenied, FormatError, NotFound
 from kinprint.formats.adapters.files import adapter_names, without_adapter
 from kinprint.formats.all_formats import SAFETENSORS

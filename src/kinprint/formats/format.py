@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kinprint._util.records import dataclass
 from kinprint.errors import FormatError
 from kinprint.formats.checks import FOLDERS
 from kinprint.formats.tensors import Row, TensorInfo

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 
 import numpy as np
 
+from kinprint._util.records import dataclass
 from kinprint.formats.dtypes import Array, block_of
 from kinprint.formats.tensors import Streamed, TensorInfo
 from kinprint.refs import ByteRange, join_runs

@@ -1,12 +1,12 @@
 """Make rows of a tensor from stored ones: codes, scales and zero points of a quantised one, the factors of a product."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
 
+from kinprint._util.records import dataclass
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import TensorSlice, rows, whole
 from kinprint.formats.tensors import TensorInfo

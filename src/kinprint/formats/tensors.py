@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from kinprint._util.records import dataclass
 from kinprint.formats.dtypes import Array, block_of
 from kinprint.refs import ByteRange
 

@@ -1,13 +1,13 @@
 """Register metrics, and check their input. A new metric is one decorated function (CONTRIBUTING.md)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, check_finite, each_norm, each_safely_scaled, row_means
+from kinprint._util.records import dataclass
 from kinprint.errors import DegenerateInput
 from kinprint.registry import Registry
 

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from kinprint._util.numeric import FloatArray, each_norm, each_safely_scaled, row_means
+from kinprint._util.records import dataclass
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.angular import cosine, pearson
 from kinprint.metrics.base import validate

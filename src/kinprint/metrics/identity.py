@@ -65,10 +65,17 @@ def ordinals(a: ArrayLike, dtype_name: str) -> IntArray:
     # two ordinals is the distance in units in the last place. Values must be exactly representable; see `on_grid`.
     values, grid = np.asarray(a, dtype=np.float64), _grid(dtype_name)
     magnitude = np.abs(values)
+    # Of normal numbers and zeros, the digits of float64 less those that the format has not are the place, but for its origin.
+    bits, drop, half = magnitude.view(np.int64), 53 - grid.precision, 1 << (grid.precision - 1)
+    place = (bits >> drop) - (1021 + grid.precision + grid.least) * half
+    exact = not (bits & ((1 << drop) - 1)).any() and bool((magnitude <= grid.largest).all())
+    if exact and ((place >= half) | (bits == 0)).all():
+        place = np.maximum(place, 0)
+        return cast(IntArray, np.where(values < 0, -place, place))
     significand, step = _significand(magnitude, grid)
     wrong = (significand != np.rint(significand)) | ~(magnitude <= grid.largest)
     _refuse(wrong, values.size, Text("are not exactly representable in {dtype}", dtype=dtype_name))
-    place = (step.astype(np.int64) - grid.least) * (1 << (grid.precision - 1)) + significand.astype(np.int64)
+    place = (step.astype(np.int64) - grid.least) * half + significand.astype(np.int64)
     return cast(IntArray, np.where(values < 0, -place, place))
 
 

@@ -6,8 +6,8 @@ No YAML reader: a card is hostile input, and two spellings of a few keys are all
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from kinprint._util.records import dataclass
 from kinprint.errors import KinprintError, NotFound
 from kinprint.formats.checkpoint import Checkpoint
 from kinprint.text import Text

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
 
 from kinprint._util.numeric import FloatArray
+from kinprint._util.records import dataclass
 from kinprint.arch import Naming, Role, RoleTensor, TensorKey, name_tensors, residual_width
 from kinprint.arch.roles import role_named
 from kinprint.errors import BadSelection

@@ -6,12 +6,13 @@ merged byte ranges, ``model.read(wants)`` reads them, and `read_together` reads 
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from kinprint._util.numeric import FloatArray, largest_magnitude
+from kinprint._util.records import dataclass
 from kinprint.arch import Role, RoleTensor, TensorKey
 from kinprint.formats.checkpoint import Checkpoint, execute_together
 from kinprint.formats.dtypes import Array
@@ -72,7 +73,17 @@ class Sample:
     @property
     def finite(self) -> bool:
         """Whether the slice holds neither NaN nor infinity."""
-        return self.stored.dtype.kind != "f" or math.isfinite(self.once(largest_magnitude))
+        return self.stored.dtype.kind != "f" or math.isfinite(self.largest)
+
+    @property
+    def largest(self) -> float:
+        """The largest magnitude, NaN if a value is; found on the stored numbers, which need not be converted for it."""
+        if self.offset:
+            return self.once(largest_magnitude)
+        if largest_magnitude not in self._known:
+            with np.errstate(invalid="ignore"):
+                self._known[largest_magnitude] = largest_magnitude(self.stored)
+        return float(self._known[largest_magnitude])
 
     def first_rows(self, count: int | None) -> "Sample":
         """Return the first rows of a slice that starts with the first; of vectors, and of other slices, all."""
@@ -80,10 +91,10 @@ class Sample:
             return self
         return replace(self, stored=self.stored[:count], rows=(0, count))
 
-    def once(self, reduce: Callable[[FloatArray], T]) -> T:
-        """Return a figure of the values; it is computed once, whichever tests, grids and controls ask for it."""
+    def once(self, reduce: Callable[[FloatArray], T], values: FloatArray | None = None) -> T:
+        """Return a figure of the values, which may be at hand; it is computed once, whichever test, grid or control asks for it."""
         if reduce not in self._known:
-            self._known[reduce] = reduce(self.values)
+            self._known[reduce] = reduce(self.values if values is None else values)
         found: T = self._known[reduce]
         return found
 

@@ -1,8 +1,8 @@
 """Compare the tokenizers of two models, from tokenizer.json: context for a reader, never evidence of derivation."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from kinprint._util.records import dataclass
 from kinprint.errors import AccessDenied, BudgetExceeded, FileTooLarge, FormatError, NotFound, OfflineError
 from kinprint.model.model import Model
 from kinprint.model.tokens import TOKENIZER_FILE, vocabulary

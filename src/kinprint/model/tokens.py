@@ -7,12 +7,12 @@ sketch of Cohen & Kaplan 2007). A fingerprint made years ago can so be held agai
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinprint._util.numeric import median
+from kinprint._util.records import dataclass
 
 TOKENIZER_FILE = "tokenizer.json"
 Keys = NDArray[np.uint64]

@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinprint._util.files import write_whole
+from kinprint._util.records import dataclass
 from kinprint.errors import BadSelection, NeedsExtra
 
 if TYPE_CHECKING:

@@ -3,9 +3,10 @@
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from kinprint._util.records import dataclass
 from kinprint.text import Text
 
 Grid = list[list[float | None]]

@@ -3,8 +3,9 @@
 ``class_`` is written as ``class`` in JSON: a trailing underscore only keeps a Python keyword apart.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kinprint._util.records import dataclass
 from kinprint.results.later import LATER
 from kinprint.results.p_values import PMethod
 from kinprint.text import Text, labelled

@@ -1,7 +1,6 @@
 """Define metrics beside their nulls: of one pair of tensors, and of one role over all its layers."""
 
-from dataclasses import dataclass
-
+from kinprint._util.records import dataclass
 from kinprint.results.p_values import PMethod
 from kinprint.text import Text
 

@@ -1,7 +1,6 @@
 """Describe the compared models, and how their configs and tokenizers differ."""
 
-from dataclasses import dataclass
-
+from kinprint._util.records import dataclass
 from kinprint.results.measurements import Skipped
 from kinprint.text import Text
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import partial
 from typing import Any
 
+from kinprint._util.records import dataclass
 from kinprint._util.sizes import parse_size
 from kinprint.errors import BadSelection
 from kinprint.refs import path_text, public

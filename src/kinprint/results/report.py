@@ -6,10 +6,11 @@ JSON holds no NaN: a number that does not exist is null, and the ``status`` and 
 from __future__ import annotations  # plain_json looks the types of the fields up by name
 
 import importlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 from kinprint._util.plain import printable
+from kinprint._util.records import dataclass
 from kinprint.results import plain_json
 from kinprint.results.context import DeclaredFinding, FileReads, LayerGrid
 from kinprint.results.findings import Evidence, MethodFinding, TowerFinding, Verdict

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
+from kinprint._util.records import dataclass
 from kinprint.errors import FileTooLarge
 from kinprint.refs import ByteRange
 from kinprint.text import Text

@@ -16,12 +16,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 import orjson
 
+from kinprint._util.records import dataclass
 from kinprint.errors import StorageError
 from kinprint.refs import ByteRange
 from kinprint.text import Text

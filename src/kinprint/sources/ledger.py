@@ -11,11 +11,12 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import IO, Any
 
 from kinprint import errors
 from kinprint._util.plain import printable
+from kinprint._util.records import dataclass
 from kinprint.errors import KinprintError, SourceChanged, StorageError
 from kinprint.refs import ByteRange, ModelRef, join_runs
 from kinprint.results.context import FileReads

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from kinprint._util.records import dataclass
 from kinprint._util.sizes import parse_size
 from kinprint.errors import BadReference, BadSetting
 from kinprint.refs import is_address, quotable

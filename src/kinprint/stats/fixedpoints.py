@@ -22,7 +22,6 @@ E F = q ≤ 1 and E F(F−1) ≤ q² for any other g, so that Var F ≤ q ≤ 1.
 import math
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kinprint._util.numeric import FloatArray, check_finite
+from kinprint._util.records import dataclass
 from kinprint.errors import DegenerateInput
 from kinprint.stats.combine import log_exp_series
 from kinprint.stats.moments import centred_rows

@@ -1,12 +1,12 @@
 """Compare every layer with every layer, by row slices of matrices with one permutation of units for all rows."""
 
 import math
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, each_dot
+from kinprint._util.records import dataclass
 from kinprint.errors import DegenerateInput
 
 

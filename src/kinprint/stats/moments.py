@@ -6,12 +6,12 @@ T = Σ_i Σ_j A_ij B_iπ(j) = Σ_j C_jπ(j) with C = AᵀB.
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, each_dot, largest_magnitude, row_means
+from kinprint._util.records import dataclass
 from kinprint.errors import DegenerateInput
 
 MAX_FLOPS = 2e11  # work allowed for the exact third and fourth moments of a stack, about ten seconds on two cores
@@ -258,7 +258,10 @@ def _column_sums(A: NDArray[np.float32], B: NDArray[np.float32], lengths: FloatA
 
 def _columns_to_sum(lengths: FloatArray) -> tuple[NDArray[np.intp], FloatArray]:
     """Return the columns of C to look at, given their squared lengths, and the number of columns that each stands for."""
-    by_length = np.argsort(-lengths, kind="stable")
+    by_length = np.argsort(-lengths)  # five times as fast as in a fixed order, which matters only among equal lengths
+    ranked = lengths[by_length]
+    if (ranked[1:] == ranked[:-1]).any():
+        by_length = np.argsort(-lengths, kind="stable")
     longest, others = by_length[:SAMPLED_UNITS], by_length[SAMPLED_UNITS:]
     bounds = np.linspace(0, others.size, SAMPLED_UNITS + 1).astype(int)
     sampled = others[(bounds[:-1] + bounds[1:] - 1) // 2]

@@ -14,12 +14,12 @@ References: Hoeffding, Probability inequalities for sums of bounded random varia
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
+from kinprint._util.records import dataclass
 
 COPIES_R = 0.8
 """Cosine of two units, in both models, beyond which they are taken for copies of one unit.
@@ -73,7 +73,7 @@ def _copies(A: FloatArray, B: FloatArray) -> tuple[NDArray[np.intp], NDArray[np.
     """Return pairs of units, i < j, that are copies in both models; the first look is in float32, with room for its rounding."""
     pairs = [np.empty((2, 0), dtype=np.intp)]
     lengths = np.sqrt(np.einsum("ij,ij->j", A, A))
-    X = np.divide(A, lengths, out=np.zeros_like(A), where=lengths > 0.0).astype(np.float32)
+    X = (A / np.where(lengths > 0.0, lengths, 1.0)).astype(np.float32)
     for start in range(0, X.shape[1], _BLOCK):
         cosines = X[:, start : start + _BLOCK].T @ X[:, start:]
         np.abs(cosines, out=cosines)
