@@ -97,7 +97,10 @@ def _norms(norms: Sequence[SamplePair], match: ColumnMatch) -> Pairs:
 def _tested(assessment: Assessment, match: ColumnMatch, how: Text, *, signed: bool = True) -> BasisEvidence:
     """Count neurons (and value channels of a head, where signs are not known) at their places, under a map of dimensions."""
     by_role: dict[Role, list[SamplePair]] = {}
+    widths = tuple(probe.hidden for probe in assessment.probes)
     for pair in sample_pairs(*assessment.probes, assessment.layer_map):
+        if (pair.a.stored.shape[-1], pair.b.stored.shape[-1]) != widths:
+            continue  # of a stage with a width of its own
         if pair.finite and (has_neuron_rows(pair.role) or (pair.role is Role.ATTN_V and not signed)):
             moved, kept = match.columns_of_a(pair.b.values)
             a = replace(pair.a, stored=pair.a.values[:, kept], offset=0.0)
