@@ -71,6 +71,21 @@ EXACT: list[tuple[str, str, tuple[object, ...]]] = [  # family, name, (role, lay
     ("gguf_before_mlp", "blk.1.post_attention_norm.weight", ("post_attention_norm", 1, None, (16,), None)),
     ("gguf_falcon", "blk.1.attn_norm_2.weight", ("input_norm", 1, None, (16,), None)),
     (
+        "chatglm",
+        "transformer.encoder.layers.1.self_attention.query_key_value.weight",
+        ("attn_k", 1, None, (8, 16), ((16, 24),)),
+    ),
+    (
+        "chatglm",
+        "transformer.encoder.layers.1.mlp.dense_h_to_4h.weight",
+        ("mlp_gate", 1, None, (24, 16), ((0, 24),)),
+    ),
+    (
+        "chatglm-1",
+        "transformer.layers.1.attention.query_key_value.weight",
+        ("attn_k", 1, None, (16, 16), ((4, 8), (16, 20), (28, 32), (40, 44))),
+    ),
+    (
         "distilbert",
         "distilbert.transformer.layer.1.sa_layer_norm.weight",
         ("attention_output_norm", 1, None, (16,), None),
@@ -163,3 +178,10 @@ def test_form_by_form_and_one_by_one_give_the_same(family, shuffled):
     assert found.unmapped == tuple(sorted(expected.unmapped))
     assert found.excluded == tuple(sorted(expected.excluded, key=lambda each: each.name))
     assert found.notes[: len(expected.notes())] == tuple(expected.notes())
+
+
+def test_chatglm_without_groups_of_queries_is_not_split_as_if_it_had_them() -> None:
+    """Its rows go by heads then, and equal sizes would hide the mistake."""
+    shapes = listing(BY_ID["chatglm"].names)
+    naming = name_tensors({**BY_ID["chatglm"].config, "multi_query_attention": False}, shapes)
+    assert {name.rpartition(".")[0].rpartition(".")[2] for name in naming.unmapped} == {"query_key_value"}

@@ -90,6 +90,20 @@ def test_phi3_without_config_is_split_by_its_shapes() -> None:
     assert found == {Role.ATTN_Q: ((0, 8),), Role.ATTN_K: ((8, 12),), Role.ATTN_V: ((12, 16),)}
 
 
+@pytest.mark.parametrize("config", [{}, {"model_type": "llama"}, {"dim": 8, "n_layers": 2, "n_heads": 2}])
+def test_a_llama_as_first_published_is_known_and_its_rotary_rows_are_not_compared(config: dict[str, object]) -> None:
+    shapes = {"tok_embeddings.weight": (20, 8), "norm.weight": (8,), "output.weight": (20, 8), "rope.freqs": (2,)}
+    sides = {"wq": (8, 8), "wk": (4, 8), "wv": (4, 8), "wo": (8, 8)}
+    for layer in ("layers.0", "layers.1"):
+        shapes |= {f"{layer}.attention.{part}.weight": shape for part, shape in sides.items()}
+        shapes |= {f"{layer}.feed_forward.w{n}.weight": (8, 12) if n == 2 else (12, 8) for n in (1, 2, 3)}
+        shapes |= {f"{layer}.attention_norm.weight": (8,), f"{layer}.ffn_norm.weight": (8,)}
+    naming = name_tensors(config, shapes)
+    assert (naming.architecture, naming.guessed, naming.unmapped) == ("llama_original", True, ())
+    left_out = {item.name.split(".")[-2] for item in naming.excluded if "another order" in item.reason}
+    assert left_out == {"wq", "wk"}
+
+
 def test_unknown_model_type_says_so() -> None:
     naming = name_tensors({"model_type": "novel"}, LLAMA)
     assert naming.guessed

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from kinprint.align.neuron_assignment import NeuronMatch
 from kinprint.comparison.pipeline import compare
-from kinprint.errors import DegenerateInput
+from kinprint.errors import BudgetExceeded, DegenerateInput
+from kinprint.evidence import rotation
 from kinprint.evidence.empirical_null import load_null
 from kinprint.evidence.neuron_gram import (
     gram_side,
@@ -17,7 +19,7 @@ from kinprint.evidence.neuron_gram import (
     neuron_sets,
     rotation_controls,
 )
-from kinprint.evidence.rotated_layers import half_held_out
+from kinprint.evidence.rotated_layers import HeldOut, half_held_out
 from kinprint.evidence.rotation import HALF_STATISTIC, STATISTIC, examine_rotation
 from kinprint.lab.zoo import derive
 from kinprint.lab.zoo.held import HeldWeights
@@ -389,3 +391,17 @@ def test_the_budget_never_turns_a_relation_into_an_error(tmp_path):
         assert cut.origin is not None
         assert cut.origin.reading == "unclear"
         assert "not examined" in cut.origin.reasons[0]
+
+
+def test_what_was_found_stands_where_the_budget_ends_before_it_is_examined(monkeypatch):
+    places = np.arange(20)
+    match = NeuronMatch(places, places, 20, 20, 20, 0.0, 0.0, 20, 0, None, 1.0, 0.0, None, None, None)
+    results = [HeldOut((layer, layer), places, places, match, np.eye(8, dtype=np.float32)) for layer in range(2)]
+
+    def refused(*_):
+        raise BudgetExceeded("a read of 2 MB was planned, but nothing is left")
+
+    monkeypatch.setattr(rotation, "read_pair", refused)
+    origin = rotation._origin_matched(None, None, results)
+    assert origin.reading == rotation.UNCLEAR
+    assert "nothing is left" in origin.reasons[0]

@@ -308,6 +308,29 @@ GGUF_HYBRID = """
     blk.1.attn_q_norm.weight H; blk.1.attn_k_norm.weight H;"""
 HYBRID = OUTER + NORMS + GATED_ATTENTION + DELTA_NET
 IN_WRAPPER = "model.language_model."
+CHATGLM = """
+    transformer.embedding.word_embeddings.weight V D; transformer.rotary_pos_emb.inv_freq T;
+    transformer.encoder.final_layernorm.weight D; transformer.output_layer.weight V D;
+    transformer.encoder.layers.{l}.input_layernorm.weight D; transformer.encoder.layers.{l}.post_attention_layernorm.weight D;
+    transformer.encoder.layers.{l}.self_attention.query_key_value.weight QKV D;
+    transformer.encoder.layers.{l}.self_attention.query_key_value.bias QKV;
+    transformer.encoder.layers.{l}.self_attention.dense.weight D Q;
+    transformer.encoder.layers.{l}.mlp.dense_h_to_4h.weight 2F D; transformer.encoder.layers.{l}.mlp.dense_4h_to_h.weight D F;"""
+CHATGLM_1 = """
+    transformer.word_embeddings.weight V D; transformer.final_layernorm.weight D; transformer.final_layernorm.bias D;
+    lm_head.weight V D; transformer.layers.{l}.attention.rotary_emb.inv_freq T;
+    transformer.layers.{l}.input_layernorm.weight D; transformer.layers.{l}.input_layernorm.bias D;
+    transformer.layers.{l}.post_attention_layernorm.weight D; transformer.layers.{l}.post_attention_layernorm.bias D;
+    transformer.layers.{l}.attention.query_key_value.weight 3D D; transformer.layers.{l}.attention.query_key_value.bias 3D;
+    transformer.layers.{l}.attention.dense.weight D D; transformer.layers.{l}.attention.dense.bias D;
+    transformer.layers.{l}.mlp.dense_h_to_4h.weight F D; transformer.layers.{l}.mlp.dense_h_to_4h.bias F;
+    transformer.layers.{l}.mlp.dense_4h_to_h.weight D F; transformer.layers.{l}.mlp.dense_4h_to_h.bias D;"""
+CHATGLM_SIZES: dict[str, object] = {
+    "hidden_size": 16,
+    "num_attention_heads": 4,
+    "num_layers": 2,
+    "tie_word_embeddings": False,
+}
 FAMILIES = [
     Family("llama", of("llama"), LLAMA, 21),
     Family("llama", of("mistral"), LLAMA, 21, label="mistral"),
@@ -438,6 +461,21 @@ FAMILIES = [
         3,
     ),
     Family("gguf_falcon", gguf("falcon"), GGUF_OUTER + GGUF_QKV + GGUF_FALCON_40B, 17, 2),
+    Family(
+        "chatglm",
+        of(
+            "chatglm",
+            CHATGLM_SIZES,
+            kv_channels=4,
+            multi_query_attention=True,
+            multi_query_group_num=2,
+            ffn_hidden_size=24,
+        ),
+        CHATGLM,
+        27,
+        1,
+    ),
+    Family("chatglm", of("chatglm", CHATGLM_SIZES, inner_hidden_size=24), CHATGLM_1, 36, 2, label="1"),
     Family("distilbert", of("distilbert", {"dim": 16, "n_heads": 4, "n_layers": 2, "hidden_dim": 24}), DISTILBERT, 42),
 ]
 BY_ID = {family.id: family for family in FAMILIES}

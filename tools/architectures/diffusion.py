@@ -126,7 +126,11 @@ def reordered(arrays: Arrays, naming: Naming, ordered: dict[Axis, Any], seed: in
     for tensor in naming.tensors:
         values = stored_view(arrays, tensor)
         for position, axis in enumerate(tensor.role.info.axes):
-            name = units(tensor, axis) if axis not in ordered and not tensor.role.value.startswith("conv_up") else None
+            name = (
+                units(tensor, axis, False)
+                if axis not in ordered and not tensor.role.value.startswith("conv_up")
+                else None
+            )
             if name is not None:
                 values = np.take(values, orders.of(name, values.shape[position]), axis=position)
         put_back(found, tensor, _along(values, tensor, orders, width, ordered))

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import takewhile
+from operator import eq
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,19 @@ MIXER_CHANNELS = (
     Role.MIXER_GATE, Role.MIXER_VALUE, Role.MIXER_CONV, BIASES[Role.MIXER_CONV], Role.MIXER_NORM, Role.MIXER_OUT,
 )  # fmt: skip
 INTO_RESIDUAL = ("encoder.layers.14.conv.", "encoder_seanet.layers.11.conv.")  # the last convolution (Mimi, Pocket TTS)
+# Left out, and counted by the neurons of their layer, once or of gate and up.
+OF_NEURONS = {".dwconv.dwconv.": 1, ".grn.": 1, ".gate_up_proj_adapter_list.0.1.": 2}
+# Beside the channels inside a block of convolutions, and the axis that counts these.
+OF_CHANNELS = {
+    ".layer.0.normalization.": 0, ".layer.1.convolution.": 1,  # ResNet
+    ".expand_1x1.normalization.": 0, ".conv_3x3.": 0,  # MobileNet 2
+    ".expansion.expand_bn.": 0, ".depthwise_conv.": 0, ".squeeze_excite.reduce.weight": 1,  # EfficientNet
+    ".squeeze_excite.expand.": 0, ".projection.project_conv.": 1,
+    ".linear_up.batch_norm.": 0,  # LeViT
+}  # fmt: skip
+CHANNELS = re.compile(
+    r"\.(layer\.0\.convolution|expand_1x1\.convolution|expansion\.expand_conv|linear_up\.linear)\.weight"
+)
 HEADS = ("attn_q", "attn_k", "attn_v", "attn_o")
 
 
@@ -125,17 +140,59 @@ def reordered(
 
 def _move_excluded(found: Arrays, naming: Naming, orders: Orders, in_place: bool) -> None:
     """Reorder what is not compared with the rest: along the residual stream, and readers of a latent that is reordered."""
-    width = residual_width(naming)
+    widths = residual_widths(naming)
+    width = residual_width(naming) or max(widths, default=None)
     keys = {tensor.key: tensor for tensor in naming.tensors}
+    channels = {CHANNELS.sub("", t.name): t for t in naming.tensors if t.role in (Role.CONV_UP, Role.MLP_UP)}
     for item in naming.excluded:
+        shape = found[item.name].shape
         axes = (0,) if item.name.startswith(INTO_RESIDUAL) else item.residual
-        for axis in axes if width and not in_place else ():
-            found[item.name] = along_residual(found[item.name], axis, orders.of("residual", width))
+        for axis in [each for each in axes if each < len(shape)] if width and not in_place else ():
+            size = width if len(widths) == 1 else _stage_width(found, item.name, axis)
+            if size in widths:
+                found[item.name] = along_residual(found[item.name], axis, orders.of("residual", size))
+        if part := next((part for part in OF_NEURONS if part in item.name), None):
+            axis, parts = int(np.argmax(shape)), OF_NEURONS[part]
+            order = orders.of(("mlp", _layer_of(item.name, naming), None), shape[axis] // parts)
+            found[item.name] = along_residual(found[item.name], axis, order)
+        for part, axis in OF_CHANNELS.items():
+            if len(shape) and (up := channels.get(item.name.partition(part)[0])) and part in item.name:
+                order = orders.of(units(up, Axis.NEURON, False), up.shape[0])
+                found[item.name] = np.take(found[item.name], order, axis=axis)
         number = re.search(r"\.(\d+)\..*(q_b_proj|wq_b)\.weight$", item.name)
         latent = keys.get((Role.ATTN_Q_A, int(number[1]), None)) if number else None
         if latent is not None and (number[2] == "wq_b" or (Role.ATTN_Q_B, latent.layer, None) not in keys):
             order = orders.of(("latent", "q", latent.layer), latent.shape[0])
             found[item.name] = along_residual(found[item.name], 1, order)
+
+
+def residual_widths(naming: Naming) -> set[int]:
+    """Return every width that the residual stream has: stages have one each."""
+    return {
+        size
+        for tensor in naming.tensors
+        for axis, size in zip(tensor.role.info.axes, tensor.shape, strict=True)
+        if axis is Axis.RESIDUAL
+    }
+
+
+def _stage_width(found: Arrays, name: str, axis: int) -> int:
+    """Return the width of the stage that an axis belongs to; a change of stages may read several neighbours side by side."""
+    shape, merge = found[name].shape, found.get(name.partition(".norm.")[0] + ".reduction.weight")
+    if name.endswith(".downsample.reduction.weight") and axis == 1:
+        return shape[1] // 4  # Swin
+    if ".downsample.norm." in name and merge is not None and shape[0] == merge.shape[1]:
+        return shape[0] // 4  # acts before that, and after it in Swin 2
+    number = re.fullmatch(r"layers\.(\d+)\.patch_embedder\.proj\.weight", name)
+    if number and axis == 1 and number[1] != "0":  # Muse Spark
+        return found[f"layers.{int(number[1]) - 1}.patch_embedder.proj.weight"].shape[0]
+    return shape[axis]
+
+
+def _layer_of(name: str, naming: Naming) -> int | None:
+    """Return the layer of a tensor that is left out: that of the MLP beside it, whose name begins as its own does."""
+    ups = [tensor for tensor in naming.tensors if tensor.role is Role.MLP_UP]
+    return max(ups, key=lambda tensor: sum(takewhile(bool, map(eq, tensor.name, name)))).layer
 
 
 def _inside_heads(values: np.ndarray, tensor: RoleTensor, channels: int, size: int, orders: Orders) -> np.ndarray:
@@ -147,7 +204,7 @@ def _inside_heads(values: np.ndarray, tensor: RoleTensor, channels: int, size: i
 
 
 def along_residual(values: np.ndarray, axis: int, order: np.ndarray) -> np.ndarray:
-    """Reorder an axis that holds the residual stream once, or several streams one after the other (hyper-connections)."""
+    """Reorder an axis that holds the units of an order once, or several times one after the other (hyper-connections)."""
     streams = values.shape[axis] // len(order)
     every = np.arange(values.shape[axis])  # what comes after whole streams stays
     every[: streams * len(order)] = np.concatenate([order + at * len(order) for at in range(streams)] or [order[:0]])

@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 import torch
 from name_lists import name_list, write_lists
-from permuted_copies import along_residual, reordered
+from permuted_copies import along_residual, reordered, residual_widths
 from safetensors.numpy import load_file, save_file
 from tiny_models import ENCODERS, TOKENS, all_types, logits, model_class, save, tiny_model
 
@@ -147,7 +147,8 @@ def _reordering(folder: Path, arrays: Any, naming: Any, config: Any, row: Row) -
         found = logits(made.from_pretrained(folder / "moved").eval().float(), row.kind, row.type)
         wanted = [expected]
         if row.kind in ENCODERS:  # these hand out the residual stream itself, which then is in the new order
-            wanted += _in_new_order(expected, orders.of("residual", residual_width(naming) or 1))
+            for width in residual_widths(naming) | {residual_width(naming) or 1}:
+                wanted += _in_new_order(expected, orders.of("residual", width))
         difference = min(float((found - each).abs().max()) / float(each.abs().max()) for each in wanted)
         if difference < SAME:
             return word if Axis.RESIDUAL not in ordered else f"{word}, residual dimensions in place"

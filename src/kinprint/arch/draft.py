@@ -16,7 +16,7 @@ from kinprint.arch.splits import MOST_EXPERTS, MOST_MATRICES, Intervals, is_tran
 from kinprint.arch.templates import ROLE_ORDER, Architecture, Exclusion, NameForm, NameForms, NameRule
 from kinprint.text import Text
 
-_NUMBERED = re.compile(r"\.\d+\.")  # of a pattern that names one of several modules of a layer
+NUMBERED = re.compile(r"\.\d+\.")  # of a pattern that names one of several modules of a layer
 LAYERS = 10_000  # no index is larger, see templates
 LAYER_STRIDE = LAYERS * len(Role)
 _RESIDUAL_NORM = (RoleInfo("norm", "layer", (Axis.RESIDUAL,)), RoleInfo("norm", "model", (Axis.RESIDUAL,)))
@@ -97,7 +97,7 @@ class Draft:
         self._config = config
         self.encoder_layers = 0  # of a model that has a decoder too, whose layers are counted after them
         self._known: dict[str, tuple[NameRule | None, Exclusion | None]] = {}  # by key
-        self._numbered = [each for each in architecture.exclusions if _NUMBERED.search(each.pattern)]
+        self._numbered = [each for each in architecture.exclusions if NUMBERED.search(each.pattern)]
         self._priorities: dict[int, int] = {}
         self._fused: list[tuple[int, str, NameRule, _FormFacts, int, tuple[int, ...]]] = []
         self._problems: dict[Text, list[str]] = {}

@@ -16,7 +16,7 @@ from operator import attrgetter
 from kinprint._util.records import dataclass
 from kinprint.arch import nested_blocks
 from kinprint.arch.configs import Dims, flattened, selecting_names
-from kinprint.arch.draft import Draft, short, width_of
+from kinprint.arch.draft import NUMBERED, Draft, short, width_of
 from kinprint.arch.loading import load, load_all, read_packaged, selectors
 from kinprint.arch.naming import Excluded, Naming, RoleTensor, Tower
 from kinprint.arch.roles import BIASES, Axis, Role
@@ -139,8 +139,8 @@ def _choose(config: Mapping[str, object], keys: Counter[NameKey]) -> tuple[Archi
     else:
         cause = Text("no config that says which architecture this is")
     best = max(load_all(), key=lambda each: (sum(keys[key] for key in _known(each, keys)), -each.special))
-    fraction = _fraction(best, keys)
-    if keys and fraction >= _ENOUGH:
+    fraction = _fraction(best, keys) if _known(best, keys) else 0.0
+    if fraction >= _ENOUGH:
         guess = Text("guessed {name}, whose templates name {x:.0%} of the tensors", name=best.name, x=fraction)
     else:
         best, guess = generic(), Text("roles guessed by pattern")
@@ -157,8 +157,11 @@ def _fraction(architecture: Architecture, keys: Counter[NameKey]) -> float:
     """Fraction of names with a template, among those that are not excluded on purpose."""
     known = _known(architecture, keys)
     covered = sum(keys[key] for key in known)
-    counted = {key: architecture.exclusion(key) is None for key in {key[0] for key in keys.keys() - known}}
-    total = covered + sum(keys[key] for key in keys.keys() - known if counted[key[0]])
+    rest = keys.keys() - known
+    counted = {key: architecture.exclusion(key) is None for key in {key[0] for key in rest}}
+    if any(NUMBERED.search(each.pattern) for each in architecture.exclusions):  # these name one of several modules
+        rest = {key for key in rest if architecture.exclusion(key[1]) is None}
+    total = covered + sum(keys[key] for key in rest if counted[key[0]])
     return covered / total if total else 1.0
 
 

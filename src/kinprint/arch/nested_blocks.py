@@ -1,10 +1,13 @@
-"""Count the blocks of diffusion models, which are numbered in lists inside lists, in the order in which they act.
+"""Count blocks that are numbered in lists inside lists, in the order in which they act: of diffusion models, and of stages.
 
 A UNet has blocks at several resolutions, each with a list of residual blocks, a list of attention blocks (with a list of layers
 inside) and a change of resolution; Flux has a list of blocks with two streams, and then one of blocks with one. Every such place
 gets one number here, so that an architecture file can speak of layers. So
 `down_blocks.1.attentions.0.transformer_blocks.0.attn1.to_q.weight` becomes `unet_layer.7.attn1.to_q.weight`, and so does the
 original's `input_blocks.4.1.transformer_blocks.0.attn1.to_q.weight`.
+
+Encoders of pictures have stages, each with a list of blocks and a width of its own (Swin, Hiera, ConvNeXt, SegFormer), and Funnel
+has blocks of layers: `encoder.layers.1.blocks.0.output.dense.weight` becomes `stage_layer.2.output.dense.weight`.
 """
 
 import re
@@ -43,7 +46,15 @@ _OUTSIDE = {  # parts outside of all blocks that originals call by numbers, unde
     "final_layer.adaLN_modulation.1.": "final_layer.modulation.",
     "t_block.1.": "t_block.",
 }
+_STAGED = re.compile(
+    r"(?P<prefix>(?:[a-z]\w{0,40}\.){0,2}?)"
+    r"(?:encoder\.layers\.(?P<a>\d{1,3})\.blocks|(?:encoder\.)?stages\.(?P<b>\d{1,3})\.layers|encoder\.blocks?\.(?P<c>\d{1,3})"
+    r"|encoder\.network\.(?P<d>\d{1,3})\.blocks|encoder\.layer\.(?P<e>\d{1,3})\.transformer\.layer"
+    r"|layers\.(?P<f>\d{1,3})\.conv_blocks|conv_layers\.(?P<g>\d{1,3})\.stage|stem\.stage)"
+    r"\.(?P<block>\d{1,3})\.(?P<rest>.+)"
+)
 _MARKS = ("_blocks.", "_block.", "time_embed", "t_embedder.", "final_layer.")
+_STAGE_MARKS = (".blocks.", "stages.", ".block.", ".transformer.layer.", ".conv_blocks.", ".stage.")
 _OUTER = re.compile(_PREFIX + "(?P<part>" + "|".join(map(re.escape, _OUTSIDE)) + ")(?P<rest>.+)")
 _STAGES = {"down": 0, "input": 0, "mid": 1, "middle": 1, "up": 2, "output": 2}
 _KINDS = {"resnets": "unet_conv", "downsamplers": "unet_sample", "upsamplers": "unet_sample"}
@@ -60,9 +71,11 @@ class _Found(NamedTuple):
 
 
 def renamed(names: Iterable[str]) -> dict[str, str]:
-    """Return the names of diffusion models that stand in lists, as an architecture file knows them; empty for other models."""
+    """Return the names that stand in lists inside lists, as an architecture file knows them; empty for other models."""
     names = list(names)
     text = "\n".join(names)  # one look for each mark: a large model has 18,000 names, and none of these
+    if any(mark in text for mark in _STAGE_MARKS) and (staged := _staged(names)):
+        return staged
     if not any(mark in text for mark in _MARKS):
         return {}
     outer = {name: match for name in names if (match := _OUTER.fullmatch(name))}
@@ -77,6 +90,20 @@ def _nested(names: Iterable[str]) -> dict[str, str]:
     places = sorted({match.place for match in found.values()})
     numbers = {place: number for number, place in enumerate(places)}
     return {name: f"{at.prefix}{at.kind}.{numbers[at.place]}.{at.rest}" for name, at in found.items()}
+
+
+def _staged(names: Iterable[str]) -> dict[str, str]:
+    """Return the names of blocks that stand in stages, each under one number; parts between stages keep theirs."""
+    found = {name: match for name in names if (match := _STAGED.fullmatch(name))}
+    stages = {
+        name: next((int(n) for n in at.group(*"abcdefg") if n), -1) for name, at in found.items()
+    }  # a stem: first
+    places = {name: (at["prefix"], stages[name], int(at["block"])) for name, at in found.items()}
+    ordered = sorted(set(places.values()))
+    firsts = {prefix: number for number, (prefix, *_) in reversed(list(enumerate(ordered)))}  # each model counts from 0
+    numbers = {place: number - firsts[place[0]] for number, place in enumerate(ordered)}
+    new = {name: f"{at['prefix']}stage_layer.{numbers[places[name]]}.{at['rest']}" for name, at in found.items()}
+    return new if len(set(new.values())) == len(new) else {}
 
 
 def _second_lists(names: Iterable[str]) -> dict[str, str]:

@@ -25,6 +25,13 @@ text encoder, sinusoids of the time step) has an order that strangers share: k a
 it. Hidden units of the MLPs that embed time and text are neurons. Modulation (shifts, scales and gates of every dimension, one
 after the other) is not permuted.
 
+Encoders of pictures in stages (Swin, Hiera, ConvNeXt, SegFormer): every stage has a stream of its own width, which layer norms,
+batch norms and depthwise convolutions take channel by channel, so its dimensions are `RESIDUAL`, and units inside an MLP or a wide
+block are neurons. One order for all stages of a width is among the symmetries; tests take the width that most layers have. The same
+holds for the narrow stream inside the layers of MobileBERT. Where convolutions or norms go by groups (RegNet, BiT, SqueezeBERT), or
+every convolution makes another stream (MobileNet 1), no single channel is free. Of a ResNet's block the first convolution's
+output channels are its own (`conv_up`).
+
 An encoder-decoder has one stack of layers, the encoder's first. Both streams start from one embedding or from one each; one
 order for both is in either case among the symmetries of the pair.
 """

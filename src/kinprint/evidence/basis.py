@@ -95,26 +95,30 @@ def _norms(norms: Sequence[SamplePair], match: ColumnMatch) -> Pairs:
 
 
 def _tested(assessment: Assessment, match: ColumnMatch, how: Text, *, signed: bool = True) -> BasisEvidence:
-    """Count neurons (and value channels of a head, where signs are not known) at their places, under a map of dimensions."""
+    """Count neurons, channels in a head of Mamba 2, and values of a head where signs are not known, at their places."""
     by_role: dict[Role, list[SamplePair]] = {}
+    widths = tuple(probe.hidden for probe in assessment.probes)
     for pair in sample_pairs(*assessment.probes, assessment.layer_map):
-        if pair.finite and (has_neuron_rows(pair.role) or (pair.role is Role.ATTN_V and not signed)):
+        if (pair.a.stored.shape[-1], pair.b.stored.shape[-1]) != widths:
+            continue  # of a stage with a width of its own
+        channels = pair.role is Role.MIXER_VALUE or (pair.role is Role.ATTN_V and not signed)
+        if pair.finite and (has_neuron_rows(pair.role) or channels):
             moved, kept = match.columns_of_a(pair.b.values)
             a = replace(pair.a, stored=pair.a.values[:, kept], offset=0.0)
             by_role.setdefault(pair.role, []).append(replace(pair, a=a, b=replace(pair.b, stored=moved, offset=0.0)))
     tests: list[EvidenceTest] = []
     by_layer: dict[int, float] = {}
-    heads = {probe.kv_heads for probe in assessment.probes}
     for role, group in by_role.items():
-        rows = None if has_neuron_rows(role) else assessment.probes[1].head_size(group[0].b)
-        if not has_neuron_rows(role) and (len(heads) > 1 or rows is None):
+        free = {probe.free_rows(role, group[0].b) for probe in assessment.probes}
+        rows = None if has_neuron_rows(role) or len(free) > 1 else free.pop()
+        if not has_neuron_rows(role) and rows is None:
             continue
         shown = group if signed else [_sizes(pair) for pair in group]
         try:
             test = row_test(role, shown, rows)
             tests.append(replace(test, name=NAME, assumptions=(*test.assumptions, how)))
-            for pair in shown if has_neuron_rows(role) else ():
-                log10_p = row_test(role, [pair]).log10_p
+            for pair in () if role is Role.ATTN_V else shown:
+                log10_p = row_test(role, [pair], rows).log10_p
                 if pair.layer is not None and log10_p is not None:
                     by_layer[pair.layer] = min(by_layer.get(pair.layer, 0.0), log10_p)
         except DegenerateInput as error:

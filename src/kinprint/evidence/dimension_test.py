@@ -22,6 +22,7 @@ from kinprint.evidence.exchangeability import both_repeat, unit_ranks
 from kinprint.evidence.probe import Probe, SamplePair, is_residual_norm, sample_pairs
 from kinprint.results.findings import EvidenceTest
 from kinprint.stats.fixedpoints import fixed_points
+from kinprint.stats.joint import of_usual_width
 from kinprint.stats.moments import check_range
 from kinprint.stats.tails import DECISIVE
 from kinprint.text import Text
@@ -62,7 +63,7 @@ def norm_profiles(pairs: Sequence[SamplePair]) -> tuple[FloatArray, FloatArray]:
     for one, two in norms:
         check_range(one, "A")
         check_range(two, "B")
-    varying = [(a, b) for a, b in norms if a.shape == norms[0][0].shape and not (is_constant(a) or is_constant(b))]
+    varying = of_usual_width([(a, b) for a, b in norms if not (is_constant(a) or is_constant(b))])
     if len(varying) < LEAST_NORMS:
         raise DegenerateInput("{n} norms vary on both sides; expected at least {m}", n=len(varying), m=LEAST_NORMS)
     one, two = (_profiles(side) for side in zip(*varying, strict=True))

@@ -123,7 +123,9 @@ def neuron_sets(model: Weights, scope: Scope = EVERYTHING) -> dict[int, NeuronSe
                 few = sum(model.shape(up, layer, e)[0] for e in experts) <= MOST_NEURONS
                 found[layer] = NeuronSet(model, layer, gated, up, down, experts if few else (expert,))
                 break
-    return found
+    # Where stages have widths of their own, no basis serves all: layers of the model's width are looked at.
+    usual = {n: each for n, each in found.items() if model.shape(each.up, n, each.experts[0])[1] == model.hidden}
+    return usual or found
 
 
 def halves(count: int, rng: np.random.Generator) -> tuple[Index, Index]:

@@ -27,6 +27,7 @@ from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.reader import Sample
 from kinprint.results.findings import TESTED, EvidenceTest, PowerFinding
 from kinprint.stats.fixedpoints import count_needed, fixed_by_scores, fixed_points
+from kinprint.stats.joint import of_usual_width
 from kinprint.text import Text, joined
 
 POWER = 0.95
@@ -188,7 +189,9 @@ def _row_power(pairs: Sequence[SamplePair], b: Probe, test: EvidenceTest, level:
 
 def _norm_power(pairs: Sequence[SamplePair], test: EvidenceTest, level: float) -> PowerFinding:
     """Plant correlations in the norms of one role; the bounds of this test may weaken as a relation grows."""
-    norms = [(pair.a.values, pair.b.values) for pair in pairs if pair.a.shape == pair.b.shape and pair.finite]
+    norms = of_usual_width(
+        [(pair.a.values, pair.b.values) for pair in pairs if pair.a.shape == pair.b.shape and pair.finite]
+    )  # as the test does, where stages have widths of their own
     sides = [np.array(side) for side in zip(*((_standard(a), _standard(b)) for a, b in norms), strict=True)]
     one, two = (side.T for side in sides)  # (dimensions, layers)
 

@@ -350,7 +350,12 @@ def _origin_matched(a: Weights, b: Weights, results: Sequence[HeldOut]) -> Origi
     for found in evenly_spaced(near, ORIGIN_LAYERS, at="ends"):
         agreed = (found.match.gate_index == found.match.up_index) & (found.match.gate_index >= 0)
         if np.count_nonzero(agreed) >= grams.LEAST_NEURONS:
-            one, two = read_pair(a, b, found.pair)
+            try:
+                one, two = read_pair(a, b, found.pair)
+            except BudgetExceeded as error:  # what was found stands, and layers read before tell
+                if not slices:
+                    return _unexamined(error.reason)
+                break
             partners = found.others[found.match.gate_index[agreed]]
             paired = _paired(one.take(found.rows[agreed]), two.take(partners), found.R)
             for name, pair in paired.items():
