@@ -66,7 +66,8 @@ _LEAST_INDEXED = 20_000  # entries: below, reading all vectors takes millisecond
 _INDEX_MEMORY = (
     "1GB"  # for finding the centres of a thousand lists; the server's default of 64 MB does for 20,000 entries
 )
-_PROBES_SHARE = 0.03  # of the lists that a search looks through
+_LISTS = 1.5  # times the root of the number of entries: finer lists are searched faster, and take longer to make
+_PROBES_SHARE = 0.022  # of the lists that a search looks through
 _REFUSED = ("authentication failed", "no password supplied", "role ")
 
 
@@ -363,7 +364,7 @@ class PostgresCatalog(Catalog):
                 tell("lists", at, len(FAMILIES))
                 self._db.execute(f"DROP INDEX IF EXISTS kinprint.lists_{family}")
                 if count >= _LEAST_INDEXED:
-                    lists = max(1, round(count**0.5))
+                    lists = max(1, round(_LISTS * count**0.5))
                     statement = (
                         f"CREATE INDEX lists_{family} ON kinprint.recall_{family} USING ivfflat (v vector_ip_ops)"
                         f" WITH (lists = {lists})"
