@@ -111,7 +111,7 @@ def reordered(
     experts = {t.layer: 1 + max(x.expert for x in naming.tensors if x.layer == t.layer and x.expert is not None)
                for t in naming.tensors if t.expert is not None}  # fmt: skip
     keys = {tensor.key: tensor for tensor in naming.tensors}
-    narrow = {tensor.shape[1] for tensor in naming.tensors if tensor.role is Role.EMBEDDING}
+    narrow = {tensor.shape[1] for tensor in naming.tensors if tensor.role in (Role.EMBEDDING, Role.HEAD)}
     for tensor in naming.tensors:
         source = tensor
         if tensor.expert is not None and Axis.EXPERT not in ordered:
