@@ -114,7 +114,8 @@ def fixed_by_scores(cosines: FloatArray, width: int) -> int:
     """Return the count of `fixed_points` from the cosines of all rows (A's × B's), of some width; overwrites the diagonal."""
     own = cosines.diagonal().copy()
     np.fill_diagonal(cosines, -np.inf)
-    fixed = [own - cosines.max(axis=axis, initial=-np.inf) > _rounding(width, np.float64) for axis in (0, 1)]
+    with np.errstate(invalid="ignore"):  # rows without a direction have minus infinity, and are not fixed
+        fixed = [own - cosines.max(axis=axis, initial=-np.inf) > _rounding(width, np.float64) for axis in (0, 1)]
     return int(np.count_nonzero(fixed)) // 2
 
 
