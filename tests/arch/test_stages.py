@@ -6,6 +6,7 @@ import pytest
 import kinprint
 from kinprint.arch import Axis, Role, name_tensors, residual_width
 from kinprint.arch.nested_blocks import renamed
+from kinprint.evidence.neuron_gram import neuron_sets
 from support.layouts import write_checkpoint
 
 BLOCKS = {  # the third block of a model whose first stage has two, in the names that libraries have for it
@@ -117,3 +118,17 @@ def test_a_copy_with_reordered_neurons_is_found_and_no_search_breaks_on_unequal_
     verdict = kinprint.compare(folders["one"], folders["two"], deep=True).verdict
     assert verdict.class_ == "no_evidence"
     assert not any("unexpected error" in each for each in verdict.untested)
+
+
+def test_layers_that_read_one_width_and_write_another_are_not_sought_in_one_basis():
+    class Widths:
+        layers, hidden, experts = 3, 64, 0
+
+        def has(self, role, layer, expert=None):
+            return role in (Role.MLP_UP, Role.MLP_DOWN) and expert is None
+
+        def shape(self, role, layer, expert=None):
+            write = 96 if layer == 2 else 64
+            return (128, 64) if role is Role.MLP_UP else (write, 128)
+
+    assert list(neuron_sets(Widths())) == [0, 1]

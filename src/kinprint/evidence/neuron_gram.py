@@ -123,9 +123,12 @@ def neuron_sets(model: Weights, scope: Scope = EVERYTHING) -> dict[int, NeuronSe
                 few = sum(model.shape(up, layer, e)[0] for e in experts) <= MOST_NEURONS
                 found[layer] = NeuronSet(model, layer, gated, up, down, experts if few else (expert,))
                 break
-    # Where stages have widths of their own, no basis serves all: layers of the model's width are looked at.
-    usual = {n: each for n, each in found.items() if model.shape(each.up, n, each.experts[0])[1] == model.hidden}
-    return usual or found
+    # Where stages have widths of their own, no basis serves all: layers that read and write the model's width are looked at.
+    sides = {
+        n: (model.shape(s.up, n, s.experts[0])[1], model.shape(s.down, n, s.experts[0])[0]) for n, s in found.items()
+    }
+    usual = {n: each for n, each in found.items() if sides[n] == (model.hidden, model.hidden)}
+    return usual or {n: each for n, each in found.items() if sides[n][0] == sides[n][1]}
 
 
 def halves(count: int, rng: np.random.Generator) -> tuple[Index, Index]:
