@@ -97,3 +97,15 @@ def test_a_signalling_nan_is_found_without_a_warning():
     sample = Sample(stored, "F32", (2,))
     assert not sample.finite
     assert np.isnan(sample.largest)
+
+
+def test_a_figure_of_two_slices_is_computed_once_for_a_partner():
+    one, two, three = (Sample(np.full(2, float(n)), "F64", (2,)) for n in (1, 2, 3))
+    asked = []
+
+    def total(a, b):
+        asked.append(b)
+        return float((a.values + b.values).sum())
+
+    assert [one.beside(other, total) for other in (two, two, three, three, two)] == [6.0, 6.0, 8.0, 8.0, 6.0]
+    assert len(asked) == 3

@@ -271,9 +271,9 @@ def tied_alike(group: Sequence[SamplePair], seed: int = 0) -> Text | None:
     found, expected = 0, 0
     rng = np.random.default_rng(seed)
     for pair in group:
-        one, two = _common(pair)
-        if not one.size or abs(correlation(one, two)) >= TIED_R:
+        if abs(pair.a.beside(pair.b, _correlated)) >= TIED_R:
             continue
+        one, two = _common(pair.a, pair.b)
         free = (one != 0.0) & (two != 0.0) & (np.abs(one - two) > np.abs(one) / 128)  # bfloat16 rounds by 1/256
         left, right = np.abs(one[free][:TIED_ELEMENTS]), np.abs(two[free][:TIED_ELEMENTS])
         found += distinct(left + 1j * right).size
@@ -285,31 +285,37 @@ def tied_alike(group: Sequence[SamplePair], seed: int = 0) -> Text | None:
     )
 
 
-def _common(pair: SamplePair, most: int | None = None) -> Block:
+def _correlated(a: Sample, b: Sample) -> float:
+    return correlation(*_common(a, b))
+
+
+def _common(a: Sample, b: Sample, most: int | None = None) -> Block:
     """Return the elements that both slices have; of many, the first."""
-    rows, *others = (min(sizes) for sizes in zip(pair.a.stored.shape, pair.b.stored.shape, strict=True))
+    rows, *others = (min(sizes) for sizes in zip(a.stored.shape, b.stored.shape, strict=True))
     needed = rows if most is None else min(rows, -(-most // max(1, math.prod(others))))
     shape = slice(needed), *map(slice, others)
-    return pair.a.part(*shape).ravel()[:most], pair.b.part(*shape).ravel()[:most]
+    return a.part(*shape).ravel()[:most], b.part(*shape).ravel()[:most]
 
 
 def few_entries(group: Sequence[SamplePair]) -> Text | None:
     """Say if all that agrees is a few entries that stand out at the same places, as what a start by recipe leaves (an identity)."""
-    found = []
-    for pair in evenly_spaced(group, FEW_PAIRS):
-        one, two = _common(pair, TIED_ELEMENTS)
-        if one.any() and two.any():
-            alike = pair.a.stored.shape == pair.b.stored.shape  # else what both have is no part of one slice alone
-            sizes = [
-                sample.once(_usual_size, x) if alike else _usual_size(x)
-                for x, sample in zip((one, two), (pair.a, pair.b), strict=True)
-            ]
-            out = np.minimum(*(np.abs(x) / size for x, size in zip((one, two), sizes, strict=True))) > OUTSTANDING
-            found.append((correlation(one, two), correlation(one[~out], two[~out]) if not out.all() else 0.0))
+    looked_at = [pair.a.beside(pair.b, _without_outstanding) for pair in evenly_spaced(group, FEW_PAIRS)]
+    found = [figures for figures in looked_at if figures is not None]
     total, rest = np.mean(found, axis=0) if found else (0.0, 0.0)
     if rest >= FEW_LEAVE * total:
         return None
     return Text("only a few entries that stand out at the same places agree, as one recipe leaves them")
+
+
+def _without_outstanding(a: Sample, b: Sample) -> tuple[float, float] | None:
+    """Return the correlation of two slices, and that without entries that stand out in both; None if one of them is zero."""
+    one, two = _common(a, b, TIED_ELEMENTS)
+    if not (one.any() and two.any()):
+        return None
+    alike = a.stored.shape == b.stored.shape  # else what both have is not what a figure of one slice is of
+    sizes = [x.once(_usual_size, part) if alike else _usual_size(part) for x, part in ((a, one), (b, two))]
+    out = np.minimum(*(np.abs(part) / size for part, size in zip((one, two), sizes, strict=True))) > OUTSTANDING
+    return correlation(one, two), correlation(one[~out], two[~out]) if not out.all() else 0.0
 
 
 def _usual_size(values: FloatArray) -> float:

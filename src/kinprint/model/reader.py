@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from typing import Any, TypeVar
+from weakref import ref
 
 import numpy as np
 
@@ -55,7 +56,7 @@ class Sample:
     offset: float = 0.0  # what the model adds to the stored values (Gemma stores a norm's weight minus one)
     rows: Run | None = None  # which were read; None for all, and for several runs
     columns: Run | None = None
-    _known: dict[Callable[[Any], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def values(self) -> FloatArray:
@@ -96,6 +97,14 @@ class Sample:
         if reduce not in self._known:
             self._known[reduce] = reduce(self.values if values is None else values)
         found: T = self._known[reduce]
+        return found
+
+    def beside(self, other: "Sample", figure: Callable[["Sample", "Sample"], T]) -> T:
+        """Return a figure of this slice and another one, computed once as long as the partner is the same."""
+        partner, _ = self._known.get(figure, (None, None))
+        if partner is None or partner() is not other.stored:  # a weak reference: a query meets many candidates
+            self._known[figure] = ref(other.stored), figure(self, other)
+        found: T = self._known[figure][1]
         return found
 
 
