@@ -329,3 +329,9 @@ def test_impossible_counts_are_refused() -> None:
         log10_p_total(13, (9, 3))
     with pytest.raises(ValueError, match="-1 of 12 rows"):
         log10_p_total(-1, (9, 3))
+
+
+def test_rows_without_a_direction_are_not_fixed_and_make_no_noise():
+    cosines = np.full((3, 3), -np.inf)
+    cosines[2, 2] = 0.5
+    assert fixedpoints.fixed_by_scores(cosines, 8) == 1
