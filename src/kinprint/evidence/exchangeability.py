@@ -197,16 +197,11 @@ def _column_lengths(probe: Probe) -> FloatArray | None:
     found: list[FloatArray] = []
     for sample in _residual_rows(probe):
         if len(found) < 64:
-            lengths = sample.once(_lengths)
+            lengths = np.linalg.norm(sample.values, axis=0)
             total = float(lengths.sum())
             if total > 0.0 and (not found or found[0].size == lengths.size):
                 found.append(lengths / total)
     return np.mean(found, axis=0) if found else None
-
-
-def _lengths(values: FloatArray) -> FloatArray:
-    found: FloatArray = np.linalg.norm(values, axis=0)
-    return found
 
 
 def fair_signs(*matrices: NDArray[Real]) -> tuple[NDArray[Real], ...]:
