@@ -32,7 +32,7 @@ CHOICES = {
     ("kind=not_compared",): {EdgeState.NOT_COMPARED},
     ("kind=same_files",): {*EdgeState},
     ("architecture=llama",): {*EdgeState},
-    ("licence=-", "organisation=maker-3"): {*EdgeState},
+    ("licence=-", "organisation=synthetic-3"): {*EdgeState},
 }
 
 
@@ -43,7 +43,7 @@ def test_relations_are_what_was_asked_for_and_bring_both_ends(families, chosen):
     graph = families.graph
     found = [graph.edges[number] for number in edges]
     assert {edge.state for edge in found} <= CHOICES[chosen]
-    assert found or "organisation=maker-3" in chosen
+    assert found or "organisation=synthetic-3" in chosen
     assert {end for edge in found for end in (edge.a, edge.b)} <= set(nodes)
     if given.get("declared") == "unexplained":
         assert not any(edge.explained for edge in found)

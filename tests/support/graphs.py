@@ -48,7 +48,7 @@ def synthetic_graph(count: int, seed: int = 1, second: str = HOSTILE) -> FamilyG
 
 
 def _node(number: int, rng: random.Random, ending: str) -> GraphNode:
-    name = f"maker-{rng.randrange(40)}/model-{number}{ending}"
+    name = f"synthetic-{rng.randrange(40)}/model-{number}{ending}"
     licence = rng.choice(("mit", "apache-2.0", None))
     return GraphNode(
         f"{number:064x}", name, f"{number:040x}", rng.choice(("llama", "qwen2")), 32, 4096, 7 * 10**9, licence
