@@ -9,6 +9,7 @@ import pytest
 
 import kinprint
 from kinprint.comparison.by_name import common_width
+from kinprint.render.content.answer import picture_of
 from kinprint.results.measurements import TensorComparison
 from kinprint.results.report import Report
 from support.layouts import write_checkpoint
@@ -60,6 +61,7 @@ def test_a_copy_is_seen_along_the_axis_that_sizes_prove_and_accused_of_nothing(t
     }  # fmt: skip
     assert report.verdict is not None
     assert report.verdict.class_ == "not_testable"
+    assert picture_of(report) is None  # a first screen that abstains hints at nothing
     assert f"{len(SHAPES)} tensors without a role are compared by name, and have no part in the verdict" in report.notes
 
 

@@ -158,7 +158,7 @@ def picture_of(report: Report) -> Picture | None:
     kinds = {line.role: line.kind for line in report.summary}
     known: dict[str, list[tuple[float, float, float]]] = {}
     for item in report.comparisons:
-        for m in item.measurements:
+        for m in () if item.role.startswith("unnamed") else item.measurements:  # those have no part in the answer
             if m.metric == "cosine" and m.value is not None and m.null is not None:
                 known.setdefault(item.role, []).append((m.value, m.null.mean, m.null.sd))
     role = max(known, key=lambda role: (kinds.get(role) == "norm", len(known[role])), default=None)
