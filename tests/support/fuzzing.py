@@ -273,7 +273,7 @@ def _one(attempt: Callable[[Raw], object], raw: Raw, room: int, *, traced: bool)
     if traced:
         tracemalloc.start()
     try:
-        with _alarm():
+        with alarm():
             attempt(raw)
     except KinprintError:
         refused = True
@@ -286,7 +286,7 @@ def _one(attempt: Callable[[Raw], object], raw: Raw, room: int, *, traced: bool)
 
 
 @contextmanager
-def _alarm() -> Iterator[None]:
+def alarm() -> Iterator[None]:
     """Interrupt what hangs, where the system and the thread allow it."""
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield

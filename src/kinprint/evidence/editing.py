@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import get_args
 
 import numpy as np
 
+from kinprint._util.cores import aside
 from kinprint._util.numeric import evenly_spaced
 from kinprint.arch import Role
 from kinprint.edits.edit_names import PRUNED, Name, NamedEdit, explain_edit
@@ -29,6 +31,7 @@ from kinprint.model.model import Model, open_model
 from kinprint.model.reader import Sample, Want
 from kinprint.refs import public
 from kinprint.results.findings import BACKWARD, FORWARD, EditFinding, MergeFinding
+from kinprint.results.plain_json import between_forks
 from kinprint.sources.session import Session
 from kinprint.text import Text, joined, labelled
 
@@ -64,7 +67,10 @@ def examine_edits(
             matrices[role] = [signs_undone(pair, assessment.tests) for pair in usable]
     changed = norm_edit(assessment.probes, layer_map)
     folded, changed = unfold(matrices, assessment.probes, layer_map, changed)
-    findings = tuple(_finding(role.value, pairs) for role, pairs in folded.items())
+    named = [(role.value, pairs) for role, pairs in folded.items()]
+    here = len(named) // 3  # two thirds take as long as the rest and the origin
+    others = aside(partial(_findings, named[here:]), *between_forks(tuple[EditFinding, ...]))
+    findings = _findings(named[:here])
     norms = [(pair.a.values, pair.b.values) for pair in norm_pairs(*assessment.probes, layer_map)]
     if changed.is_folded:  # norms were taken for equal: the other side's matrices have what is left of them
         readers = [item for items in folded.values() for item in items]
@@ -75,7 +81,8 @@ def examine_edits(
     slices |= paired or {}
     split, further = find_split(models, layer_map, None if allowance is None else allowance - spent, scope)
     unplaced = None if matrices else UNPLACED
-    return EditEvidence(findings, origin_of(slices, norms), spent + further, unplaced, changed, split)
+    origin = origin_of(slices, norms)
+    return EditEvidence(findings + others(), origin, spent + further, unplaced, changed, split)
 
 
 def _plan(models: tuple[Model, Model], assessment: Assessment, layer_map: LayerMap, scope: Scope) -> list[ProbeRead]:
@@ -155,6 +162,10 @@ def _cut(edit: PairEdit, other: PairEdit, parent: Sample, child: Sample) -> Trun
         dtype_b=child.dtype,
         rounding=other.grid.rounding if quantised and other.grid is not None else None,
     )
+
+
+def _findings(named: Sequence[tuple[str, Sequence[FoldedPair]]]) -> tuple[EditFinding, ...]:
+    return tuple(_finding(scope, pairs) for scope, pairs in named)
 
 
 def _finding(scope: str, pairs: Sequence[FoldedPair]) -> EditFinding:

@@ -4,6 +4,7 @@ A tree is a hypothesis. That two models are related rests on exact tests; which 
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar
 
 from kinprint._util.plain import printable
@@ -167,6 +168,17 @@ class FamilyTree(Result):
     settings: TreeSettings
     run: TreeRun
 
+    def __post_init__(self) -> None:
+        rooted: set[int] = set()  # whatever hangs on these comes to an end
+        for node in self._above:
+            way: set[int] = set()
+            while node in self._above and node not in rooted:
+                if node in way:
+                    raise ValueError(f"the edges of the tree lead from model {node} back to it")
+                way.add(node)
+                node = self._above[node].parent
+            rooted |= way
+
     @property
     def nodes(self) -> tuple[TreeModel, ...]:
         """The models that stand in the tree: one for each group of equal ones."""
@@ -178,13 +190,28 @@ class FamilyTree(Result):
 
     def children(self, node: int) -> tuple[TreeEdge, ...]:
         """Return the edges that are drawn below a node, nearest first; the lesser parent of a merge is not among them."""
-        tree = [edge for edge in self.edges if edge.parent == node and self.above(edge.child) is edge]
-        return tuple(sorted(tree, key=lambda edge: (edge.distance is None, edge.distance or 0.0, edge.child)))
+        return self._below.get(node, ())
 
     def above(self, node: int) -> TreeEdge | None:
         """Return the edge that a node hangs on: of two parents of a merge, the one with the larger share."""
-        found = [edge for edge in self.edges if edge.child == node]
-        return max(found, key=lambda edge: edge.merge or 0.0, default=None)
+        return self._above.get(node)
+
+    @cached_property
+    def _above(self) -> dict[int, TreeEdge]:
+        found: dict[int, TreeEdge] = {}
+        for edge in self.edges:
+            if edge.child not in found or (edge.merge or 0.0) > (found[edge.child].merge or 0.0):
+                found[edge.child] = edge
+        return found
+
+    @cached_property
+    def _below(self) -> dict[int, tuple[TreeEdge, ...]]:
+        found: dict[int, list[TreeEdge]] = {}
+        for edge in sorted(
+            self._above.values(), key=lambda edge: (edge.distance is None, edge.distance or 0.0, edge.child)
+        ):
+            found.setdefault(edge.parent, []).append(edge)
+        return {node: tuple(edges) for node, edges in found.items()}
 
     def roots(self) -> tuple[TreeModel, ...]:
         """Return the nodes that hang on no other, members of families first."""
