@@ -35,7 +35,7 @@ HAIR, FARTHER, ROUNDING = 0.01, 1.25, 1e-4
 IDENTITY, SUBSEQUENCE, REPEATS = "identity", "subsequence", "monotone with repeats"
 BLOCKS, SHUFFLED, NONE = "blocks", "shuffled", "none"
 
-_BLOCK = 1 << 21  # elements held per side while products are formed: 16 MiB
+_BLOCK = 1 << 18  # values held of either side at a time: 2 MB, what fits the cache
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from kinprint.results.findings import EvidenceTest
 from kinprint.results.measurements import NullResult
 from kinprint.results.p_values import PMethod
 from kinprint.stats.fixedpoints import FixedPoints, fixed_points, log10_p_total
-from kinprint.stats.joint import block_nulls, joint_independent, joint_tail, of_usual_width
+from kinprint.stats.joint import block_nulls, joint_independent, joint_tail, of_usual_width, rows_taken
 from kinprint.stats.moments import check_magnitude
 from kinprint.stats.nulls import null_for
 from kinprint.text import Text, verbatim
@@ -64,7 +64,7 @@ def matrix_test(role: Role, group: Sequence[SamplePair], ordered: OrderedAxes, s
     residual = role.info.axes[axis] is Axis.RESIDUAL
     # one permutation serves all layers along the residual stream, so copies do no harm there
     pairs = group if residual else without_copies(group)
-    blocks = [block for pair in pairs if (block := matrix_block(pair, axis)) is not None]
+    blocks = _leading_blocks(pairs, axis) if residual else _blocks(pairs, axis)
     if not blocks:
         raise DegenerateInput("no slice has equal shapes, finite and varying values on both sides")
     if residual:
@@ -79,6 +79,23 @@ def matrix_test(role: Role, group: Sequence[SamplePair], ordered: OrderedAxes, s
             null = null_for("pearson", *blocks[0], observed=correlation(*blocks[0]), higher_is_closer=True)
     test = _from_null("matrix_correlation", role, null, (len(blocks), len(pairs)), permutation, order)
     return _unless_tied(test, pairs)
+
+
+def _blocks(pairs: Sequence[SamplePair], axis: int) -> list[Block]:
+    return [block for pair in pairs if (block := matrix_block(pair, axis)) is not None]
+
+
+def _leading_blocks(pairs: Sequence[SamplePair], axis: int) -> list[Block]:
+    """Return the blocks as far as `joint_tail` looks at them: copies, that let go of the other rows (100 MB of 46 layers)."""
+    found: list[Block] = []
+    for pair in pairs:
+        if (block := matrix_block(pair, axis)) is None:
+            break
+        one, two = block
+        share = rows_taken(len(pairs), one.shape[-1])
+        found.append(block if len(one) <= share else (one[:share].copy(), two[:share].copy()))
+    alike = len(found) == len(pairs) and len({one.shape[-1] for one, _ in found}) == 1
+    return found if alike else _blocks(pairs, axis)  # of fewer layers more rows are looked at
 
 
 def row_test(role: Role, group: Sequence[SamplePair], rows: int | None = None) -> EvidenceTest:

@@ -1,5 +1,6 @@
 """Plan and read what the exact tests need beyond the slices of the comparison, within an allowance of bytes."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -105,9 +106,9 @@ def fill_probes(
         spent += cost
         taken += group
     plans = [model.plan([read.want for read in taken if read.side == side]) for side, model in enumerate(models)]
-    samples = [iter(found) for found in read_together(plans)]
+    samples = [deque(found) for found in read_together(plans)]  # let go one by one: many are joined to others
     for read in taken:
-        _put(probes[read.side], read, next(samples[read.side]))
+        _put(probes[read.side], read, samples[read.side].popleft())
     return spent
 
 
