@@ -122,6 +122,15 @@ def test_a_half_written_file_is_named(path, open_it):
         assert [entry.key for entry in catalog.entries()] == [item.entry.key for item in items]
 
 
+def test_a_schema_that_is_no_text_is_named(path, open_it):
+    filled(open_it, 2)
+    raw = path.read_bytes()
+    assert raw.count(b"indexsqlite_autoindex_about_1about") == 1
+    path.write_bytes(raw.replace(b"sqlite_autoindex_about_1about", b"sqlite_autoindex_ab\xefut_1about"))
+    with pytest.raises(FormatError, match="no text"):
+        open_it(read_only=True)
+
+
 def test_check_names_what_was_changed(path, open_it):
     items = filled(open_it, 9)
     other = make_item(70).fingerprint

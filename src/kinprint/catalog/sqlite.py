@@ -11,24 +11,14 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from kinprint._util.files import make_folder
 from kinprint._util.progress import Progress, quiet
-from kinprint.catalog.arrays import (
-    Ids,
-    Part,
-    SideFile,
-    joined_part,
-    nearest_rows,
-    part_of,
-    read_side_file,
-    remaining,
-    side_file_sound,
-    write_side_file,
-)
+from kinprint.catalog.arrays import Ids, Part, joined_part, nearest_rows, part_of, positions
 from kinprint.catalog.checking import check_stored, fresh_vectors
 from kinprint.catalog.entry import (
     RECORD_CAP,
@@ -48,6 +38,7 @@ from kinprint.catalog.entry import (
     seal,
     to_record,
 )
+from kinprint.catalog.side_file import BLOCK, SideFile, ids_near, read_side_file, write_side_file
 from kinprint.catalog.store import Catalog, ambiguous, damaged_fingerprint, not_there, numbers_of, other_recall
 from kinprint.errors import FormatError, NotFound, SchemaError, StorageError
 from kinprint.fingerprints.file import FILE_CAP
@@ -143,13 +134,15 @@ class SqliteCatalog(Catalog):
     @contextmanager
     def _telling(self) -> Iterator[None]:
         """Say what the database's errors mean, and what to do."""
+        damaged = "restore the file from an export or a copy; kinprint catalog check names damaged entries"
         try:
             yield
+        except UnicodeDecodeError as error:  # of names in a damaged schema, which the library's message repeats
+            raise FormatError(f"{self.place}: what it says of its tables is no text", hint=damaged) from error
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_TOOBIG):
-                hint = "restore the file from an export or a copy; kinprint catalog check names damaged entries"
-                raise FormatError(f"{self.place}: {error}", hint=hint) from error
+                raise FormatError(f"{self.place}: {error}", hint=damaged) from error
             hint = "free some space, or name another file with --catalog"
             if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 hint = "another process writes to it; try again when it is done"
@@ -288,13 +281,20 @@ class SqliteCatalog(Catalog):
         found: list[Candidate] = []
         for family, vector in vectors.items():
             query = np.ascontiguousarray(vector, np.float32)
-            parts = [side.parts[family] for side in (self._side,) if side is not None and family in side.parts]
-            parts += [self._tail[family]] if family in self._tail else []
+            parts = [self._tail[family]] if family in self._tail else []
+            if self._side is not None:
+                parts.append(self._stored(family, ids_near(self._side.families.get(family, ()), query, k, skipped)))
             best = [pair for part in parts for pair in nearest_rows(part, query, k, skipped)]
             best.sort(key=lambda pair: (-pair[0], pair[1]))
             keys = self._keys([number for _, number in best[:k]])
             found += [Candidate(keys[number], family, cosine) for cosine, number in best[:k] if number in keys]
         return found
+
+    def _stored(self, family: str, ids: Ids) -> Part:
+        """Return the vectors of some entries; of those that went meanwhile none."""
+        wanted = "SELECT id, data FROM vectors WHERE family = ? AND id = ? AND typeof(data) = 'blob'"
+        rows = (row for number in np.sort(ids).tolist() for row in self._all(wanted, family, number))
+        return part_of(((int(str(number)), as_bytes(data)) for number, data in rows), FAMILIES[family])
 
     def _skipped(self, exclude: Collection[str]) -> Ids:
         gone = [int(str(row[0])) for row in self._all("SELECT id FROM gone")]
@@ -324,7 +324,7 @@ class SqliteCatalog(Catalog):
                 break
         covered = self._side.last_id if self._side else 0
         beyond = int(str(self._all("SELECT count(*) FROM entries WHERE id > ?", covered)[0][0]))
-        rows = sum(part.ids.size for part in self._side.parts.values()) if self._side else 0
+        rows = sum(self._side.count(family, np.empty(0, np.int64)) for family in FAMILIES) if self._side else 0
         if beyond > max(_TAIL, rows // 8) and not self.read_only and os.access(self.path.parent, os.W_OK):
             self._make_side_file()
             covered = self._side.last_id if self._side else 0
@@ -366,13 +366,16 @@ class SqliteCatalog(Catalog):
         self._side = read_side_file(self._side_path, token)
 
     def _parts(self, family: str) -> Iterator[Part]:
-        batch: list[tuple[int, bytes]] = []
-        for row in self._vectors(family):
-            batch.append(row)
-            if len(batch) == 1 << 14:
-                yield part_of(batch, FAMILIES[family])
-                batch = []
-        yield part_of(batch, FAMILIES[family])
+        """Yield all vectors of a family in parts of BLOCK, the last of fewer."""
+        held = part_of((), FAMILIES[family])
+        rows = self._vectors(family)
+        while batch := list(islice(rows, BLOCK)):
+            held = joined_part([held, part_of(batch, FAMILIES[family])], FAMILIES[family])
+            if held.ids.size >= BLOCK:
+                yield Part(held.ids[:BLOCK], held.rows[:BLOCK])
+                held = Part(held.ids[BLOCK:], held.rows[BLOCK:])
+        if held.ids.size:
+            yield held
 
     def reindex(self, tell: Progress = quiet) -> int:
         """Compute all recall vectors anew."""
@@ -410,11 +413,10 @@ class SqliteCatalog(Catalog):
         if self._side is not None and self._side.token == self._about("side_file"):
             # arrays that are open know it: of a million entries the table is a gigabyte, read whole
             self._read_tail(max(self._side.last_id, self._tail_last))
-            gone, held = self._skipped(()), [self._side.parts, self._tail]
-            found = {
-                family: sum(remaining(parts[family], gone) for parts in held if family in parts)
-                for family in sorted(FAMILIES)
-            }
+            gone, found = self._skipped(()), {}
+            for family in sorted(FAMILIES):
+                beyond = self._tail[family].ids if family in self._tail else np.empty(0, np.int64)
+                found[family] = self._side.count(family, gone) + beyond.size - positions(beyond, gone).size
             return [(family, count) for family, count in found.items() if count]
         counts = self._all("SELECT family, count(*) FROM vectors GROUP BY family ORDER BY family")
         return [(str(family), int(str(count))) for family, count in counts]
@@ -446,7 +448,7 @@ class SqliteCatalog(Catalog):
         tell("entries", len(numbers), len(numbers))
         token = self._about("side_file")
         side = read_side_file(self._side_path, token) if token else None
-        if side is not None and not side_file_sound(side):
+        if side is not None and not side.sound():
             yield Problem(None, None, Text("the side file {name} is damaged; delete it", name=self._side_path.name))
 
     def _structure(self) -> Iterator[Problem]:
