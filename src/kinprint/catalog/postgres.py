@@ -67,7 +67,7 @@ _INDEX_MEMORY = (
     "1GB"  # for finding the centres of a thousand lists; the server's default of 64 MB does for 20,000 entries
 )
 _LISTS = 1.5  # times the root of the number of entries: finer lists are searched faster, and take longer to make
-_PROBES_SHARE = 0.022  # of the lists that a search looks through
+_PROBES_SHARE = 0.03  # of the lists that a search looks through
 _REFUSED = ("authentication failed", "no password supplied", "role ")
 
 
