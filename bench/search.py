@@ -3,7 +3,8 @@
 Queries are the members of the bundled zoo (`tests/family/zoo.json`): trained models, and edits of them. The catalog holds the
 trained ones, strangers made of their values with all places drawn anew, and synthetic entries up to a million. Synthetic vectors
 are random directions where the null is known, and resemble each other as independent models of one tokenizer do where it is
-not (`tokens`). A query's own entry is left out.
+not (`tokens`). A query's own entry is left out. What is proposed and not proven is settled as `--verify 3` does it: the weights of
+the three most alike are compared with --deep.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from kinprint.fingerprints.compact.planting import planted
 from kinprint.fingerprints.compact.proof import prove_sides
 from kinprint.fingerprints.methods import METHODS
 from kinprint.fingerprints.recall import FAMILIES, features_vectors
+from kinprint.lab.lineage.verdicts import judge
 from kinprint.lab.red_team.models import ROOT
 from kinprint.lab.zoo.held import HeldWeights
 from kinprint.lab.zoo.store import Zoo
@@ -36,7 +38,8 @@ STRANGERS_ALIKE = 0.7  # mean cosine of `tokens` among independent members of th
 UNRELATED = ("independent", "distilled")
 ONE_BASIS = "hidden_matched"  # trained to have its teacher's hidden states: it took over the basis, and is no stranger
 CHUNK = 50_000
-SHOWN = ("recalled", "proven", "found")
+VERIFIED = 3  # proposals whose weights are compared
+SHOWN = ("recalled", "proven", "found", "settled")
 Vectors = Mapping[str, NDArray[np.float32]]
 
 
@@ -120,8 +123,23 @@ def outcome(query: Known, other: Known, entries: int) -> str:
         log10_p = prove_sides(one, two).log10_p
         if log10_p is not None and bonferroni(log10_p, entries) <= LOG10_ALPHA:
             return "related"
-    like = likeness(query.features, other.features)
-    return "alike" if any(like.get(name, 0.0) >= least for name, least in LIKE.items()) else "nothing"
+    return "alike" if _alike(query, other) else "nothing"
+
+
+def _alike(a: Known, b: Known) -> bool:
+    like = likeness(a.features, b.features)
+    return any(like.get(name, 0.0) >= least for name, least in LIKE.items())
+
+
+def verified(zoo: Zoo, a: str, b: str) -> bool:
+    """Whether a comparison of the weights, with --deep, says that two members are related."""
+    return (judge(zoo, a, b).value or 0.0) > 0.0
+
+
+def confirmed(zoo: Zoo, query: Known, originals: Mapping[str, Known], proposed: set[str]) -> set[str]:
+    """Return which of the proposals most alike a comparison of the weights confirms."""
+    order = sorted(proposed, key=lambda name: (-max(likeness(query.features, originals[name].features).values()), name))
+    return {name for name in order[:VERIFIED] if verified(zoo, query.name, name)}
 
 
 def by_attack(
@@ -152,6 +170,11 @@ def by_attack(
             "proven": "related" in right,
             "found": bool({"related", "alike"} & {*right}),
         }
+        told["settled"] = told["proven"]
+        if told["found"] and not told["proven"]:
+            sure = confirmed(zoo, query, originals, {other for other in near if said[other] == "alike"})
+            told["settled"] = bool(sure & relatives)
+            false += [(name, other) for other in sure if unrelated(zoo, name, other)]
         for key, value in told.items():
             row[key] += value
             total[key] += value
@@ -161,7 +184,7 @@ def by_attack(
         {
             "attack": attack,
             "n": row["n"],
-            **{f"{key} %": round(100 * row[key] / row["n"], 1) for key in ("recalled", "proven", "found")},
+            **{f"{key} %": round(100 * row[key] / row["n"], 1) for key in SHOWN},
         }
         for attack, row in sorted(counts.items(), key=lambda item: (item[1]["found"] / item[1]["n"], item[0]))
     ]
@@ -183,8 +206,10 @@ def false_pairs(
             log10_p = prove_sides(sides[a], sides[b]).log10_p
             if log10_p is not None and bonferroni(log10_p, entries) <= LOG10_ALPHA:
                 false.append((a, b))
-        like = likeness(queries[a].features, queries[b].features)
-        found["alike"] += any(like.get(name, 0.0) >= least for name, least in LIKE.items())
+        if _alike(queries[a], queries[b]):
+            found["alike"] += 1
+            if verified(zoo, a, b):
+                false.append((a, b))
     return found
 
 
@@ -231,6 +256,7 @@ def measure(size: Size) -> Report:
     goals = (
         Goal("recall@10, all attacks", total["recalled"] / total["n"], ">=", 0.99, ""),
         Goal("proven or proposed, all attacks", total["found"] / total["n"], ">=", 0.99, "", required=False),
+        Goal("proven, or proposed and verified", total["settled"] / total["n"], ">=", 0.99, "", required=False),
         Goal("changes that keep the function, found", total["kept found"] / max(1, total["kept n"]), ">=", 1.0, ""),
         Goal("false relatives, zoo", float(len(false)), "<=", 0.0, ""),
         Goal("false relatives, strangers of real values", float(wrong), "<=", 0.0, ""),
