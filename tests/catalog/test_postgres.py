@@ -262,6 +262,7 @@ def test_lists_find_nearly_all_and_small_catalogs_have_none(open_it, monkeypatch
         catalog.index()
         catalog._all("SELECT set_config('enable_seqscan', 'off', false)")  # three hundred rows are read faster without
         assert catalog.nearest(query, 10) == exact
+        assert len(catalog._lookers) == 2
         for item in items[::29]:
             assert catalog.nearest(item.vectors, 1)[0].key == item.entry.key
         assert catalog.add(*make_item(900))
@@ -271,6 +272,24 @@ def test_lists_find_nearly_all_and_small_catalogs_have_none(open_it, monkeypatch
             store._literal(np.asarray(query[FAMILY])),
         )
         assert any("lists_" in str(line) for line in plan)
+
+
+def test_a_server_without_another_connection_is_searched_by_one(open_it, monkeypatch):
+    filled(open_it, 120)
+    monkeypatch.setattr(store, "_LEAST_INDEXED", 100)
+    monkeypatch.setattr(store, "_PROBES_SHARE", 1.0)
+
+    def full():
+        raise TransferError("no connection is left")
+
+    with open_it() as catalog:
+        catalog.index()
+        monkeypatch.setattr(catalog, "_connect", full)
+        one = catalog.nearest(some_vectors(900), 10)
+        assert (len(catalog._lookers), len(one)) == (1, 10 * len(FAMILIES))
+    with open_it(read_only=True) as catalog:
+        assert catalog.nearest(some_vectors(900), 10) == one
+        assert len(catalog._lookers) == 2
 
 
 def test_vectors_of_another_version_wait_for_a_new_index(open_it, postgres, database):
