@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 STUDIES := baselines metrics bias sanity origin scale
 
 .PHONY: demo serve serve-demo serve-load test audit lock collect test-all test-slow test-browser browser postgres test-torch test-real real nightly studies gallery lineage red-team architectures check \
-	format schema docs notebook bench bench-quick models models-smoke null null-check clean
+	format schema docs notebook bench bench-quick models models-smoke null null-check null-sample clean
 
 demo: $(VENV)/core.done
 	$(BIN)/kinprint demo --out demo-report
@@ -62,7 +62,7 @@ collect: $(VENV)/dev.done
 nightly: $(VENV)/dev.done .venv-demo/done
 	KINPRINT_CAMPAIGN=docs/reliability.md $(BIN)/python -m pytest -n auto -m "nightly or campaign"
 	OMP_NUM_THREADS=1 .venv-demo/bin/python -m pytest -m nightly tests/with_torch
-	$(MAKE) architectures
+	$(MAKE) null-check architectures
 	$(BIN)/python bench/run.py
 
 # The HTML reports in Debian's chromium, driven by playwright, judged by axe-core. Fails where one of them is missing.
@@ -161,6 +161,10 @@ null: $(VENV)/core.done
 
 null-check: $(VENV)/core.done
 	$(BIN)/python demo/make_null.py --check
+
+# A third of its values, of all its models: what CI does.
+null-sample: $(VENV)/core.done
+	$(BIN)/python demo/make_null.py --sample
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -18,18 +18,18 @@ from bench.verdict import BASE, FILLED_ROWS, LATENCY_MS, TINY, environment
 from support.layouts import write_sparse_glm_air
 
 WALL_S, RECEIVED_MB, ENTRY_MB = 3.0, 30.0, 1.0
-TIMES = 3
 
 
 def main(argv: list[str] | None = None) -> int:
     given = parser("bench.adding", __doc__).parse_args(argv)
     size: dict[str, Any] = TINY if given.quick else {}
+    times = 1 if given.quick else 3
     with tempfile.TemporaryDirectory(prefix="bench-adding-") as place:
         scratch = Path(place)
         made = write_sparse_glm_air(scratch / "model", seed=1, filled_rows=FILLED_ROWS, **size)
         rows: list[dict[str, Cell]] = []
         with serving({BASE: scratch / "model"}, latency_ms=LATENCY_MS, tls=False, scratch=scratch) as hub:
-            for number in range(TIMES):
+            for number in range(times):
                 for way in ("new", "entered already"):
                     hub.reset()
                     out, catalog = scratch / "out.json", scratch / f"{number}.db"
@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     ]
     if not given.quick:
         goals.insert(0, Goal("wall", _wall(new), "<=", WALL_S, "s"))
-    title = f"Adding a model of {made.main_parameters / 1e9:.4g} B parameters to a catalog, {LATENCY_MS:.0f} ms, best of {TIMES}"
+    title = f"Adding a model of {made.main_parameters / 1e9:.4g} B parameters to a catalog, {LATENCY_MS:.0f} ms, best of {times}"
     return finish([Report("adding", title, tuple(best.values()), tuple(goals))], given.json)
 
 

@@ -43,7 +43,7 @@ SIZES = {
     "experts": (1, 8, 128),
     "tensors": (1_000, 10_000, 100_000),
 }
-QUICK_SIZES = {"layers": (2, 4, 8), "tensors": (1_000, 2_000, 4_000)}
+QUICK_SIZES = {"layers": (1, 2, 4), "tensors": (1_000, 2_000, 4_000)}
 WHATS = dict.fromkeys(SIZES, (UNRELATED, DERIVED)) | {"tensors": (UNRELATED, INSPECT)}
 QUICK_WHATS = {"layers": (UNRELATED,), "tensors": (INSPECT,)}
 _KEPT = ("PATH", "SYSTEMROOT", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "TMPDIR", "PYTHONPATH")

@@ -35,7 +35,6 @@ from kinprint.lab.zoo.tinylm import (
     Recipe,
     TinyLlama,
     TinyShape,
-    Tokens,
     evaluate,
     token_loss,
     tokenise,
@@ -53,7 +52,7 @@ from kinprint.lab.zoo.tinymore import (
     upcycle,
 )
 from kinprint.lab.zoo.training import model_of, state_of
-from make_models import FILES, NOTE, load, norm_std, reporter, save
+from make_models import FILES, NOTE, TRIAL, load, norm_std, reporter, save
 from make_models import _write_json as write_json
 
 THREADS = 1
@@ -326,7 +325,7 @@ def reload(folder: Path) -> TinyLlama:
 def make(name: str, base: Path, out: Path, steps_scale: float) -> dict[str, object]:
     """Make one model and return its manifest entry."""
     member, began = FAMILY[name], perf_counter()
-    documents = read_corpora(member.corpora)
+    documents = read_corpora(member.corpora, 1 if steps_scale >= 1 else TRIAL)
     # From the stored BF16 weights, as anyone deriving from a published model would.
     model = member.start(load(base.parent / member.parent), member.init_seed or 0)
     if member.own_tokenizer:
@@ -334,8 +333,6 @@ def make(name: str, base: Path, out: Path, steps_scale: float) -> dict[str, obje
     else:
         tokenizer = Tokenizer.from_file(str(base / "tokenizer.json"))
     tokens = tokenise(documents, tokenizer)
-    if steps_scale < 1:
-        tokens = Tokens(tokens.train, tokens.held_out[:32])  # a trial: nobody looks at its loss
     entropy, before = tokens.unigram_entropy(model.shape.vocab), evaluate(model, tokens)
     print(f"{name}: {member.relation}\n  {len(tokens.train):,} training tokens, unigram entropy {entropy:.3f} nats")
     loss_of = token_loss

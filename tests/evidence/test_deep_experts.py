@@ -100,7 +100,7 @@ def test_experts_in_another_order_are_found(basis, keep, tmp_path):
 
 
 @pytest.mark.parametrize("basis", [marked((basis,), basis == "all") for basis in BASES])
-@pytest.mark.parametrize("experts", [4, 8])
+@pytest.mark.parametrize("experts", [4, pytest.param(8, marks=pytest.mark.nightly)])
 def test_mlps_split_into_experts_are_found(basis, experts, tmp_path):
     state, config, tokenizer = loaded("base")
     child = BASES[basis](*split(state, config, experts))

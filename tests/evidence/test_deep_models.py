@@ -15,7 +15,7 @@ from support.places import DEMO_MODELS, FAMILY_MODELS
 from support.red_team.disguises import more_neurons, widened
 
 PLAIN = {"neurons", "heads", "signs", "neurons rescaled", "rotary pairs turned"}  # found without --deep
-CI = {(12, "heads"), (24, "all")}
+CI = {(24, "heads"), (6, "all")}
 
 
 def marked(case, in_ci):

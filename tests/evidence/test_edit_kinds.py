@@ -237,7 +237,7 @@ def test_two_edits_are_both_named(base, tmp_path, one, two, order):
     assert (verdict.class_, verdict.kinds) == ("derived", UNTOLD.get((one, two), (one, two)))
 
 
-@pytest.mark.parametrize("factor", [1.3, 0.8])
+@pytest.mark.parametrize("factor", [1.3, pytest.param(0.8, marks=pytest.mark.nightly)])
 def test_what_was_scaled_and_pruned_is_no_average(base, tmp_path, factor):
     child = made(base, tmp_path / "c", then(only(lambda s: derive.scale(s, factor)), half_zero))
     assert judge(DEMO_MODELS / "base", child).verdict.kinds == ("pruned",)
@@ -284,7 +284,7 @@ def test_what_was_done_is_named_and_nothing_else(base, tmp_path, case):
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=() if case in SAMPLE[:2] else pytest.mark.nightly)
+        pytest.param(case, marks=() if case in SAMPLE[1:2] else pytest.mark.nightly)
         for case, (_, *kinds) in CASES.items()
         if kinds[0] != "mlp_split"
     ],
@@ -315,7 +315,7 @@ def test_neurons_dealt_to_experts_in_any_order_are_a_split(base, tmp_path):
     assert verdict.kinds in ((), ("mlp_split",))  # no kind where the experts' places hide the relation of the layers
 
 
-@pytest.mark.parametrize("share", [0.3, 0.15])
+@pytest.mark.parametrize("share", [0.3, pytest.param(0.15, marks=pytest.mark.nightly)])
 def test_a_spherical_merge_is_not_called_training_alone(base, tmp_path, share):
     """Its factor is another one for norms than for matrices: neither an average nor surely training."""
     child = made(base, tmp_path / "c", lambda s, c: (derive.slerp(s, model("unrelated"), share), c))
@@ -372,7 +372,7 @@ def merged_report(base, tmp_path, share, parent, first="base"):
     return judge(DEMO_MODELS / first, made(base, tmp_path / "child", make), parents=(str(given),))
 
 
-@pytest.mark.parametrize("share", [0.7, 0.4])
+@pytest.mark.parametrize("share", [0.7, pytest.param(0.4, marks=pytest.mark.nightly)])
 def test_coefficients_of_a_merge_hold_within_their_errors(base, tmp_path, share):
     report = merged_report(base, tmp_path, share, "unrelated")
     merge = report.evidence.merge

@@ -156,7 +156,11 @@ def test_an_embedding_is_said_to_be_shared_as_far_as_is_known(tmp_path, giver, v
     assert ("hidden states" in verdict.sentence) == (giver.name != "base")
 
 
-@pytest.mark.parametrize("child", [DEMO / "unrelated", FAMILY / "twin", FAMILY / "distilled_1"], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "child",
+    [DEMO / "unrelated", FAMILY / "distilled_1", pytest.param(FAMILY / "twin", marks=pytest.mark.nightly)],
+    ids=lambda p: p.name,
+)
 def test_looking_deeper_accuses_nobody(child):
     assert judge(BASE, child, deep=True).verdict.class_ == "no_evidence"
 
@@ -231,7 +235,9 @@ def test_dropped_layers_are_named(base, tmp_path, keep):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [derive.permute_residual, derive.random_symmetry])
+@pytest.mark.parametrize(
+    "make", [pytest.param(derive.permute_residual, marks=pytest.mark.nightly), derive.random_symmetry]
+)
 def test_a_reordered_residual_stream_is_found_by_looking_deeper(base, tmp_path, make):
     state, config, tokenizer = base
     child = saved(tmp_path / "child", make(state, config, 3), config, tokenizer)

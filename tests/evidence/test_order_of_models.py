@@ -12,7 +12,7 @@ NAMES = sorted(
     path.name for root in (DEMO_MODELS, FAMILY_MODELS) for path in root.iterdir() if (path / "config.json").exists()
 )
 PAIRS = list(combinations(NAMES, 2))
-SAMPLE = {("grown", "sibling"), ("continued", "norms_reset"), *PAIRS[::120]}
+SAMPLE = {("grown", "sibling"), ("continued", "norms_reset")}
 DEEP = {("base", "rotated_tuned")}
 
 

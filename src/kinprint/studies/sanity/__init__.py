@@ -84,7 +84,8 @@ def _synthetic(run: StudyRun) -> Section:
     rows: list[tuple[float, ...]] = []
     for number, ((low, high), spread, width) in enumerate(itertools.product(MEANS, SPREADS, WIDTHS)):
         run.progress("synthetic grid", number, len(MEANS) * len(SPREADS) * len(WIDTHS))
-        drawn = np.array([_drawn(rng, low, high, spread, width) for _ in range(draws)])
+        pairs = (rng.standard_normal((DRAWS, 2, width)) for _ in range(draws // DRAWS))
+        drawn = np.concatenate([_measured(spread * each + [[low], [high]]) for each in pairs])
         predicted = cosine_if_independent(spread / low, spread / high)
         expected = tuple(0.5 * (1.0 + math.erf(mean / spread / math.sqrt(2.0))) for mean in (low, high))
         cosine, *positive = drawn.mean(axis=0)
@@ -101,10 +102,10 @@ def _synthetic(run: StudyRun) -> Section:
     return section
 
 
-def _drawn(rng: np.random.Generator, low: float, high: float, spread: float, width: int) -> tuple[float, float, float]:
-    """Return the cosine of two drawn vectors, and the share of positive elements of each."""
-    a, b = low + spread * rng.standard_normal(width), high + spread * rng.standard_normal(width)
-    return METRICS["cosine"](a, b), float((a > 0).mean()), float((b > 0).mean())
+def _measured(pairs: FloatArray) -> FloatArray:
+    """Return the cosine of each pair of vectors, and the share of positive elements of either."""
+    cosines = METRICS["cosine"].each(pairs[:, 0], pairs[:, 1])
+    return np.column_stack([cosines, (pairs > 0).mean(axis=2)])
 
 
 STUDY = Study(
