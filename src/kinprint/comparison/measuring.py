@@ -23,7 +23,7 @@ from kinprint.stats.moments import as_rows, check_magnitude, pairs_at_once
 from kinprint.stats.shared import PermutationNulls
 from kinprint.text import Text
 
-CHUNK = 1 << 17  # elements of one side measured together: a few passes over them stay in the cache
+CHUNK = 1 << 16  # elements of one side measured together: a few passes over them stay in the cache
 KERNEL_UNITS = 128  # units of the permuted axis that CKA looks at: its kernels grow with the square of their number
 
 
