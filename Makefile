@@ -59,7 +59,7 @@ collect: $(VENV)/dev.done
 
 # What CI runs samples of: the campaign of faults (100,000 mutants of each format, 20,000 suspects, 1,000 kills, …), whose table it prints
 # and puts into docs/reliability.md; calibration over thousands of pairs, every bench at full size.
-nightly: $(VENV)/dev.done .venv-demo/done
+nightly: $(VENV)/bench.done .venv-demo/done
 	KINPRINT_CAMPAIGN=docs/reliability.md $(BIN)/python -m pytest -n auto -m "nightly or campaign"
 	OMP_NUM_THREADS=1 .venv-demo/bin/python -m pytest -m nightly tests/with_torch
 	$(MAKE) null-check architectures
@@ -108,7 +108,7 @@ check: $(VENV)/dev.done
 # keeps the answers. Where it gets none, or the database does not know a version, it says so and fails: that is not "nothing found".
 audit: $(VENV)-audit/done
 	$(VENV)-audit/bin/pip-audit --strict --disable-pip --require-hashes --cache-dir $(VENV)-audit/answers \
-		$(foreach name,dev build browser postgres serve load demo torch audit docs,-r requirements/locked/$(name).txt)
+		$(foreach name,dev build browser postgres serve load bench demo torch audit docs,-r requirements/locked/$(name).txt)
 
 $(VENV)-audit/done: requirements/locked/audit.txt
 	$(PYTHON) -m venv $(VENV)-audit
@@ -140,11 +140,16 @@ $(VENV)-docs/done: requirements/locked/docs.txt
 notebook: $(VENV)/dev.done
 	$(BIN)/python tools/run_notebook.py docs/notebook.ipynb
 
-bench: $(VENV)/dev.done
+bench: $(VENV)/bench.done
 	$(BIN)/python bench/run.py
 
 bench-quick: $(VENV)/dev.done
 	$(BIN)/python bench/run.py --quick
+
+# The HTTP clients that the bench of norms races against kinprint's own.
+$(VENV)/bench.done: requirements/locked/bench.txt $(VENV)/dev.done
+	$(PIP) $(LOCKED)/bench.txt
+	@touch $@
 
 # Training the bundled models anew takes ten minutes, the family of the tests half an hour; both need torch, in a venv of its own.
 models: .venv-demo/done

@@ -1,7 +1,7 @@
 """What other HTTP clients give where they send the very waves of requests that kinprint sends: the race of readers alone.
 
 Each client is a function from requests to replies; `by_waves` does the rest: description, then index and look-ups, headers, norms.
-pycurl and obstore are in bench/requirements.txt; where one is not installed its row says so.
+`make bench` installs pycurl and obstore (requirements/bench.txt); where one is not installed its row says so.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def brought_along(roots):
     return {name for name, *_ in found}
 
 
-NAMES = ["core", "build", "dev", "browser", "postgres", "serve", "load", "demo", "audit", "docs"]
+NAMES = ["core", "build", "dev", "browser", "postgres", "serve", "load", "bench", "demo", "audit", "docs"]
 
 
 @pytest.mark.parametrize("name", ["core", "dev"])

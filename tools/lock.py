@@ -1,6 +1,6 @@
 """Write requirements/locked: all that an environment needs, each package with its version and the SHA-256 of every file of it.
 
-    python tools/lock.py [pip core build dev browser postgres serve demo audit docs load]
+    python tools/lock.py [pip core build dev browser postgres serve demo audit docs load bench]
 
 pip resolves requirements/NAME.txt, keeping what is locked already; the package index tells the digests of files for other machines.
 Names, versions and digests only: no address. torch stands alone (torch.txt), as its builds differ in what they need.
@@ -39,6 +39,7 @@ BASES = {
     "audit": None,
     "docs": None,
     "load": None,
+    "bench": "dev",
 }
 APART = "torch"
 _FILE = re.compile(r"#sha256=([0-9a-f]{64})[^>]*>\s*([^<\s]+)\s*</a>")
