@@ -60,6 +60,25 @@ def test_what_was_stored_comes_back(cache):
     assert get(cache, 0, 10, key=cache_key({"a": 2})) is None
 
 
+def test_a_range_asked_for_again_is_opened_by_its_name(cache, monkeypatch):
+    put(cache, 0, b"a" * 100)
+    put(cache, 100, b"b" * 100)
+    listed = []
+    monkeypatch.setattr(os, "listdir", lambda folder, list_it=os.listdir: listed.append(folder) or list_it(folder))
+    assert get(cache, 100, 200) == b"b" * 100
+    assert not listed
+    assert get(cache, 50, 150) == b"a" * 50 + b"b" * 50
+    assert len(listed) == 1
+
+
+def test_a_name_that_claims_too_much_takes_no_memory(cache, ranges):
+    put(cache, 0, b"a" * 100)
+    (entry,) = entries(ranges)
+    liar = entry.rename(entry.with_name(f"0-{1 << 60}"))
+    assert get(cache, 10, 20) is None
+    assert not liar.exists()
+
+
 def test_a_hole_is_not_bridged(cache):
     put(cache, 0, bytes(10))
     put(cache, 20, bytes(10))
