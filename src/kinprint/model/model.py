@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
 
+from kinprint._util.cycles import no_collection
 from kinprint._util.numeric import FloatArray
 from kinprint._util.records import dataclass
 from kinprint.arch import Naming, Role, RoleTensor, TensorKey, name_tensors, residual_width
@@ -207,6 +208,11 @@ def open(  # noqa: A001 - read as kinprint.open
 
 def open_model(reference: str, session: Session, *, alone: bool = False) -> Model:
     """Open a checkpoint and name its tensors, reading none. With `alone` an adapter is not merged, and has no roles."""
+    with no_collection():
+        return _open_model(reference, session, alone=alone)
+
+
+def _open_model(reference: str, session: Session, *, alone: bool) -> Model:
     checkpoint = open_checkpoint(reference, session, alone=alone)
     if checkpoint.adapter and checkpoint.base is None:
         return Model(checkpoint, Naming("none", False, 0, 0, (), tuple(sorted(checkpoint.tensors)), (), ()), None)
