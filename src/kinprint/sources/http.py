@@ -30,6 +30,7 @@ from kinprint.sources import http_connection
 from kinprint.sources.base import Traffic, not_here, too_large
 from kinprint.sources.http_connection import DEFAULT_PORTS, Due, Nonsense, Response, ServerAddress
 from kinprint.sources.pace import Gate, quota_spent_s
+from kinprint.sources.pool import DaemonPool
 from kinprint.sources.private_network import ALLOW_LOCAL, POOLS, PrivateHost, is_private, kind_by_name
 from kinprint.sources.settings import Settings
 from kinprint.text import Text
@@ -87,6 +88,7 @@ class HttpClient:
         self._lock = threading.Lock()
         self._thread = threading.local()  # a thread has one request at a time
         self._proxies = urllib.request.getproxies()
+        self._openers = DaemonPool(settings.connections)
 
     def send(self, url: str, *, begun_at: str, span: ByteRange | None = None) -> Response:
         """Send one request, without following redirects. The body is left unread.
@@ -125,6 +127,18 @@ class HttpClient:
             raise TransferError(f"{shown(url)}: the server breaks the protocol: {why}") from None
         except HTTPError as error:
             raise TryAgain(_describe(error)) from error
+
+    def reach(self, url: str, count: int, *, begun_at: str) -> None:
+        """Begin to open connections to where requests for `url` go soon. What fails is left for them to meet and to tell."""
+        place = origin_of(url)
+        if self._proxy(place.scheme, urlsplit(url).netloc) is None and http_connection.is_plain(place, "/"):
+            for _ in range(min(count, self.settings.connections)):
+                self._openers.submit(lambda: self._open_ahead(place, begun_at))
+
+    def _open_ahead(self, place: ServerAddress, begun_at: str) -> None:
+        context = self._context() if place.scheme == "https" else None
+        with suppress(HTTPError, OSError, SourceError, PrivateHost):
+            self._connections.open_ahead(place, context, public=self._must_be_public(place, begun_at))
 
     def _wait_for_turn(self, gate: Gate, host: str) -> None:
         """Wait until the pace that all workers share allows a request; such waiting is not the request's own time."""
@@ -350,6 +364,7 @@ class HttpClient:
 
     def close(self) -> None:
         """Close all idle connections."""
+        self._openers.close(wait=False)
         self._connections.close()
         for manager in self._managers.values():
             manager.clear()

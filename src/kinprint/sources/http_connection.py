@@ -179,6 +179,22 @@ class _Link:
         return found
 
 
+def _is_silent(sock: socket.socket) -> bool:
+    """Whether nothing has come over a connection that is not in use; TLS servers send tickets for later ones, which are nothing."""
+    if not wait_for_read(sock, timeout=0.0):
+        return True
+    if not isinstance(sock, ssl.SSLSocket):
+        return False
+    sock.settimeout(0.0)
+    try:
+        sock.recv(1)
+    except ssl.SSLWantReadError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
 class HttpConnections:
     """Connections, kept by the server they lead to, for several threads."""
 
@@ -213,6 +229,10 @@ class HttpConnections:
             link.sock.sendall(request)
             return self._read_head(link)
 
+    def open_ahead(self, place: ServerAddress, context: ssl.SSLContext | None, *, public: bool) -> None:
+        """Open one more connection, and keep it for whoever asks next. Raises as `get` does."""
+        self.release(self._connect(place, context, Due(), public=public))
+
     def _connect(self, place: ServerAddress, context: ssl.SSLContext | None, due: Due, *, public: bool) -> _Link:
         timeout_s = due.within(self._connect_timeout_s)
         plain, secure = (PublicConnection, PublicTlsConnection) if public else (HTTPConnection, HTTPSConnection)
@@ -245,7 +265,7 @@ class HttpConnections:
                 if not idle:
                     return None
                 link = idle.pop()
-            if not wait_for_read(link.sock, timeout=0.0):
+            if _is_silent(link.sock):
                 return link
             link.sock.close()  # nothing was asked, so whatever came is an end or not to be believed
 

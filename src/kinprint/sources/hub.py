@@ -1,6 +1,7 @@
 """Read a repository on the hub: pin the revision to a commit, and use the cache of the official client first."""
 
 import re
+import threading
 from pathlib import Path
 from urllib.parse import quote
 
@@ -30,6 +31,8 @@ class HubFolder:
         self._client, self._cache = client, cache
         self._repo, self._endpoint = repo, client.settings.endpoint
         self._revision = check_member_name(revision or "main", where=f"the revision of {repo}")
+        self._weights = 0  # files of weights that were opened, and not found on this machine
+        self._led = threading.Lock()  # taken once the first of them is looked up, and kept
         self._commit, names = self._pin()
         self._snapshot = self._official("snapshots", self._commit)
         kept = [path for path in self._snapshot.rglob("*") if path.is_file()] if self._snapshot else []
@@ -48,10 +51,16 @@ class HubFolder:
         label = f"{self._repo}@{self._commit[:8]}/{printable(name)}"
         if name not in self.names:
             raise self._missing(label)
-        remote = RemoteFile(self._client, self._url(name), label, commit=self._commit)
+        self._weights += is_weights(name)
+        remote = RemoteFile(self._client, self._url(name), label, commit=self._commit, on_target=self._follow)
         if self._cache is None:
             return remote
         return CachedSource(remote, self._cache, facts=self._file_facts(name), pinned=True)
+
+    def _follow(self, url: str, target: str) -> None:
+        """Open connections to where the first file of several leads: the others, still being looked up, mostly lie there too."""
+        if self._weights > 1 and self._led.acquire(blocking=False):
+            self._client.reach(target, self._weights, begun_at=url)
 
     def _url(self, name: str) -> str:
         return f"{self._endpoint}/{self._repo}/resolve/{self._commit}/{quote(name)}"
@@ -88,6 +97,7 @@ class HubFolder:
             return self._pin_offline()
         url = f"{self._endpoint}/api/models/{self._repo}/revision/{quote(self._revision, safe='')}"
         label = f"{self._repo}@{self._revision}"
+        self._client.reach(url, 1, begun_at=url)  # what the description leads to takes at least two connections
         body, _ = self._client.get_small(url, label=label, cap=_DESCRIPTION_CAP)
         try:
             info = parse_json(body)

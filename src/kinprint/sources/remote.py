@@ -2,6 +2,7 @@
 
 import re
 import threading
+from collections.abc import Callable
 from functools import partial
 
 from kinprint.errors import SourceChanged, SourceError, TransferError
@@ -21,9 +22,18 @@ class RemoteFile:
     # apart is compared on every reply: entity tag, total size, and the hub's linked tag and commit.
     at_hand = False
 
-    def __init__(self, client: http.HttpClient, url: str, label: str, *, commit: str | None = None) -> None:
+    def __init__(
+        self,
+        client: http.HttpClient,
+        url: str,
+        label: str,
+        *,
+        commit: str | None = None,
+        on_target: Callable[[str, str], None]
+        | None = None,  # told the address and where it leads, when that is looked up
+    ) -> None:
         self.client, self.label = client, label
-        self._url, self._commit = url, commit
+        self._url, self._commit, self._on_target = url, commit, on_target
         self._lock = threading.Lock()  # replies of several threads are compared with one record
         self._target: str | None = None
         self._size: int | None = None
@@ -88,6 +98,8 @@ class RemoteFile:
         if http.is_redirect(reply):
             self._learn_from_redirect(reply)
             self._target = self.client.next_hop(self._url, reply, 1, self.label)
+            if self._on_target is not None:
+                self._on_target(self._url, self._target)
         else:
             self._accept(reply, _FIRST, None, self._url)
 
