@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from kinprint.errors import TransferError
-from kinprint.sources import http
+from kinprint.sources import pace
 from support.hub import Fault
 from support.remote import REPO, WEIGHTS, fault, read
 
@@ -88,7 +88,7 @@ def test_without_advice_waits_double(hub, session, source, waits_of):
 
 def test_retry_after_as_a_date(web, session_for, data, waits_of, monkeypatch):
     now, refused = 1_700_000_000.0, []
-    monkeypatch.setattr(http, "time", SimpleNamespace(time=lambda: now, monotonic=time.monotonic))
+    monkeypatch.setattr(pace, "time", SimpleNamespace(time=lambda: now, monotonic=time.monotonic))
 
     def spoil(request):
         if refused:

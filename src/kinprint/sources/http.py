@@ -5,7 +5,6 @@ answered by 206 with the very Content-Range, length and entity tag expected; a 2
 falls back to http; where strangers chose the address, no server of this machine's network is connected to (`private_network`).
 """
 
-import email.utils
 import random
 import re
 import ssl
@@ -29,7 +28,7 @@ from kinprint.refs import ByteRange, shown
 from kinprint.sources import http_connection
 from kinprint.sources.base import Traffic, not_here, too_large
 from kinprint.sources.http_connection import DEFAULT_PORTS, Due, Nonsense, Response, ServerAddress
-from kinprint.sources.pace import Gate, quota_spent_s
+from kinprint.sources.pace import Gate, quota_spent_s, retry_after_s
 from kinprint.sources.pool import DaemonPool
 from kinprint.sources.private_network import ALLOW_LOCAL, POOLS, PrivateHost, is_private, kind_by_name
 from kinprint.sources.settings import Settings
@@ -429,7 +428,7 @@ def status_error(reply: Response, *, label: str, has_token: bool) -> Exception:
     said = printable(reply.headers.get("X-Error-Message", ""))
     spend(reply)
     if status in _PASSING:
-        return TryAgain(f"HTTP {status}", _retry_after_s(retry_after))
+        return TryAgain(f"HTTP {status}", retry_after_s(retry_after))
     if code == "RepoNotFound" or (status == 401 and code != "GatedRepo" and not has_token):
         hint = None if has_token else "check the spelling; if the repository is private, set HF_TOKEN"
         missing = Text("{label}: no such repository, or it is private (HTTP {status})", label=label, status=status)
@@ -455,7 +454,7 @@ def status_error(reply: Response, *, label: str, has_token: bool) -> Exception:
 def _tell_refusal(gate: Gate, host: str, reply: Response) -> None:
     """Keep everybody back from a host that says it has had enough, or that this was the last request it allows for now."""
     if reply.status in _BUSY:
-        gate.hold(host, _retry_after_s(reply.headers.get("Retry-After", "")))
+        gate.hold(host, retry_after_s(reply.headers.get("Retry-After", "")))
     elif (left := quota_spent_s(reply.headers.get("RateLimit", ""))) is not None:
         gate.hold(host, left)
 
@@ -482,16 +481,6 @@ def _private_host_error(error: PrivateHost, url: str, begun_at: str, *, by_redir
         hint=ALLOW_LOCAL,
     )
     return SourceError(said)
-
-
-def _retry_after_s(text: str) -> float | None:
-    """Read Retry-After in either of its forms, seconds or a date."""
-    if re.fullmatch(r"[0-9]{1,19}(\.[0-9]{1,9})?", text):
-        return float(text)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
-    except (ValueError, OverflowError, OSError):  # no date, or one beyond the calendar
-        return None
 
 
 def _describe(error: BaseException) -> str:

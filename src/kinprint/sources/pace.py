@@ -1,5 +1,6 @@
 """Keep requests to a host at a pace that all workers share: so many a second, and none while the host asks to be left alone."""
 
+import email.utils
 import re
 import threading
 import time
@@ -91,3 +92,13 @@ def quota_spent_s(header: str) -> float | None:
     """Read a RateLimit header: the seconds until there are requests again, if none is left."""
     waits = [float(found[2]) for found in _QUOTA.finditer(header) if int(found[1]) == 0]
     return max(waits, default=None)
+
+
+def retry_after_s(text: str) -> float | None:
+    """Read Retry-After in either of its forms, seconds or a date."""
+    if re.fullmatch(r"[0-9]{1,19}(\.[0-9]{1,9})?", text):
+        return float(text)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
+    except (ValueError, OverflowError, OSError):  # no date, or one beyond the calendar
+        return None
