@@ -263,6 +263,8 @@ def test_lists_find_nearly_all_and_small_catalogs_have_none(open_it, monkeypatch
         catalog._all("SELECT set_config('enable_seqscan', 'off', false)")  # three hundred rows are read faster without
         assert catalog.nearest(query, 10) == exact
         assert len(catalog._lookers) == 2
+        alone = {FAMILY: query[FAMILY]}  # more connections than families to look through
+        assert catalog.nearest(alone, 10) == [one for one in exact if one.family == FAMILY]
         for item in items[::29]:
             assert catalog.nearest(item.vectors, 1)[0].key == item.entry.key
         assert catalog.add(*make_item(900))

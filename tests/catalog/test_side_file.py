@@ -54,6 +54,10 @@ def test_the_nearest_are_always_among_those_left(kind, count, width):
                 assert {number for _, number in nearest_rows(part, query, 10, skipped)} <= {*left}
 
 
+def test_a_family_without_vectors_has_no_nearest():
+    assert ids_near([], np.ones(48, np.float32), 10, NOBODY).tolist() == []
+
+
 def test_few_are_left():
     """Of strangers hardly more than were asked for: each of them is looked up in the database."""
     rng = np.random.default_rng(0)

@@ -6,7 +6,7 @@ SELECT on its tables. An address may hold a password: no message, log or repr re
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -70,7 +70,6 @@ _INDEX_MEMORY = (
 )
 _LISTS = 1.5  # times the root of the number of entries: finer lists are searched faster, and take longer to make
 _PROBES_SHARE = 0.03  # of the lists that a search looks through
-_LOOKERS = 2  # connections of a search: a million entries take 50 ms by one (bench/RESULTS.md)
 _REFUSED = ("authentication failed", "no password supplied", "role ")
 
 
@@ -83,7 +82,8 @@ class PostgresCatalog(Catalog):
     def __init__(self, address: str, *, read_only: bool = False) -> None:
         self.place, self.read_only = shown_address(address), read_only
         self._psycopg: Any = imported("psycopg", "a catalog in PostgreSQL", extra="postgres")
-        self._db, self._connect = connected(address), partial(connected, address)
+        self._db = connected(address)
+        self._connect: Callable[[], Any] | None = partial(connected, address)  # to a second connection, tried once
         self._lookers: list[Any] = [self._db]  # connections on which families are searched side by side
         self._probes: dict[Any, str] = {}  # lists that a search on each of them looks through, as last set
         try:
@@ -313,11 +313,13 @@ class PostgresCatalog(Catalog):
         if not vectors:
             return []
         hidden, probes = set(exclude), about.get("probes", "1")
-        if probes != "1" and len(self._lookers) < _LOOKERS:
+        if probes != "1" and self._connect is not None:
+            connect, self._connect = self._connect, None
             with suppress(KinprintError):  # a server that has no connection left is searched by the one there is
-                self._lookers.append(self._connect())
+                self._lookers.append(connect())
         queries = [(family, _literal(np.ascontiguousarray(vector, np.float32))) for family, vector in vectors.items()]
-        shares = [(db, queries[place :: len(self._lookers)]) for place, db in enumerate(self._lookers)]
+        each = len(self._lookers)
+        shares = [(db, queries[place::each]) for place, db in enumerate(self._lookers[: len(queries)])]
         with self._telling():
             parts = on_all_cores(lambda share: self._near(*share, probes, k + len(hidden)), shares)
         rows = [row for part in parts for row in part]

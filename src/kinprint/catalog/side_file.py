@@ -63,7 +63,7 @@ class Block(NamedTuple):
 def ids_near(blocks: Sequence[Block], query: Matrix, k: int, skipped: Ids) -> Ids:
     """Return the ids of the k vectors nearest to a query, and of those that may be as near, without those skipped."""
     query = query / np.linalg.norm(query)
-    share = -(-len(blocks) // cores())
+    share = max(1, -(-len(blocks) // cores()))
     spans = [blocks[first : first + share] for first in range(0, len(blocks), share)]
     with one_thread_for_products():
         found = on_all_cores(lambda span: _Looking(query, k).through(span, skipped), spans)
