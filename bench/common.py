@@ -146,6 +146,30 @@ print(json.dumps([child.returncode, wall, used.ru_utime + used.ru_stime, peak]))
 """
 
 
+# The command and all its forks, at once: of memory that several of them have each is counted its share (PSS). Looking takes
+# some time of the cores, so that a run which is looked at is not one which is timed.
+_WATCHER = """
+import json, os, subprocess, sys, time
+def shares(session):
+    total = 0
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.getsid(int(pid)) == session:
+                with open(f"/proc/{pid}/smaps_rollup") as told:
+                    total += next(1024 * int(line.split()[1]) for line in told if line.startswith("Pss:"))
+        except (OSError, StopIteration):
+            pass
+    return total
+with open(sys.argv[1], "wb") as out:
+    child = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, stdout=out, start_new_session=True)
+    peak = 0
+    while child.poll() is None:
+        peak = max(peak, shares(child.pid))
+        time.sleep(0.02)
+print(json.dumps([child.returncode, 0.0, 0.0, peak]))
+"""
+
+
 @dataclass(frozen=True)
 class Cost:
     """What one command cost, measured from outside: start-up included."""
@@ -153,13 +177,13 @@ class Cost:
     status: int
     wall: float
     cpu: float
-    peak: int
+    peak: int  # of the process that had most; of a run that was looked at, of all processes together
     said: str  # on the stream of errors
 
 
-def from_outside(command: Sequence[str], out: Path, environment: Mapping[str, str]) -> Cost:
-    """Run a command in a new process, with what it prints in a file."""
-    line = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(out), *command]
+def from_outside(command: Sequence[str], out: Path, environment: Mapping[str, str], *, look: bool = False) -> Cost:
+    """Run a command in a new process, with what it prints in a file; `look` at the memory of it and its forks, and time nothing."""
+    line = [sys.executable, "-I", "-S", "-c", _WATCHER if look else _LAUNCHER, str(out), *command]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
     status, wall, cpu, peak = json.loads(done.stdout)
     return Cost(status, wall, cpu, peak, done.stderr.strip())

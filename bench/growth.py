@@ -1,9 +1,10 @@
 """How cost grows with a model: layers, width, experts and tensors, each on its own; `kinprint compare` and `inspect`.
 
 Pairs of sparse models are written, one unrelated and one derived, and compared as a user would, without a budget, so that nothing
-but the model decides what is read. Wall, CPU and peak are those of a new process. A line fitted to the logarithms of all of it is
-shown, and flatters: start-up and what is done once are in it. So what is judged is the growth beyond the smallest model of an axis,
-which is one for every cost that is a straight line, whatever it starts from.
+but the model decides what is read. Wall and CPU are those of a new command with its forks, peak that of its largest process. A
+line fitted to the logarithms of all of it is shown, and flatters: start-up and what is done once are in it. So what is judged is
+the exponent at the top, from the largest model but one to one twice as large, where little else is left: one, or less by what is
+done once, for every cost that is a straight line; what lies beyond the smallest model is shown too, and noise is in that.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ TINY = {
     "moe_intermediate": 16,
 }
 SIZES = {
-    "layers": (8, 32, 128),
-    "width": (512, 2048, 8192),
-    "experts": (1, 8, 128),
-    "tensors": (1_000, 10_000, 100_000),
+    "layers": (8, 32, 128, 256),
+    "width": (512, 2048, 8192, 16_384),
+    "experts": (1, 8, 128, 256),
+    "tensors": (1_000, 10_000, 100_000, 200_000),
 }
 QUICK_SIZES = {"layers": (1, 2, 4), "tensors": (1_000, 2_000, 4_000)}
 WHATS = dict.fromkeys(SIZES, (UNRELATED, DERIVED)) | {"tensors": (UNRELATED, INSPECT)}
@@ -117,11 +118,11 @@ def exponent(xs: Sequence[float], ys: Sequence[float]) -> float:
 
 
 def growth_beyond(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Return the exponent of what is beyond the first point; one for a straight line, wherever it starts.
+    """Return the exponent of what is beyond the first point, from the last but one to the last; one for any straight line.
 
-    A cost that hardly grows to the second point counts there as if it had grown by a fiftieth: no noise is an exponent.
+    A cost that hardly grows counts as if it had grown by a fiftieth: no noise is an exponent.
     """
-    return exponent([x - xs[0] for x in xs[1:]], [max(y - ys[0], 0.02 * ys[0]) for y in ys[1:]])
+    return exponent([x - xs[0] for x in xs[-2:]], [max(y - ys[0], 0.02 * ys[0]) for y in ys[-2:]])
 
 
 @dataclass(frozen=True)
@@ -157,9 +158,11 @@ class Growth:
             "bytes ~ size": exponent(sizes, read),
             "CPU ~ size": exponent(sizes, self.cpu),
             "CPU ~ needed": exponent(self.needed, self.cpu),
-            "CPU beyond the smallest": growth_beyond(self.needed, self.cpu),
+            "CPU at the top": exponent(self.needed[-2:], self.cpu[-2:]),
+            "beyond the smallest": growth_beyond(self.needed, self.cpu),
             "peak ~ needed": exponent(self.needed, self.peak),
-            "peak beyond the smallest": growth_beyond(self.needed, self.peak),
+            "peak at the top": exponent(self.needed[-2:], self.peak[-2:]),
+            "… beyond the smallest": growth_beyond(self.needed, self.peak),
         }
         return {"command, axis": self.name} | {name: round(fit, 2) for name, fit in fits.items()}
 
@@ -170,11 +173,11 @@ def judge(grown: Sequence[Growth], *, quick: bool) -> list[Report]:
     goals = [Goal("right verdicts and exit statuses", sum(point.right for point in every), ">=", len(every), "")]
     for growth in grown:
         for name, costs in (("CPU", growth.cpu), ("peak", growth.peak)):
-            fit = growth_beyond(growth.needed, costs)
+            fit = exponent(growth.needed[-2:], costs[-2:])
             goals.append(Goal(f"{growth.name}: exponent of {name}", fit, "<=", STEEPEST, "", required=not quick))
     note = (
         "No budget; of experts all are read along their axis, else one of a layer. Needed are the bytes read, along the axis of "
-        "tensors their number. Judged is the growth beyond the smallest model of an axis."
+        "tensors their number. Judged is the growth at the top, from the largest model but one to the largest."
     )
     table = Report("growth", "Growth: cost by size", tuple(point.row() for point in every), ())
     return [table, Report("growth", "Growth: exponents", tuple(item.row() for item in grown), tuple(goals), (note,))]

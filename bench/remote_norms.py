@@ -189,7 +189,7 @@ def compare(hub: Hub, repository: Repository, scratch: Path, *, transport: str, 
         Goal("times faster than published scripts + session", kept.wall / ours.wall, ">=", factors[1]),
         Goal("wall over the floor", ours.wall / floor.wall, "<=", 6 if asked.quick else 2.5),
         Goal(
-            "wall over the floor, wished for",
+            f"all norms, {_COMPARED[transport]}: wall over the floor, wished for",
             ours.wall / floor.wall,
             "<=",
             WISHED[transport],

@@ -1,6 +1,7 @@
 """Run all benches, print their tables, write ``bench/results/latest.json``; exit 1 if a required goal is missed.
 
-With ``--page`` the committed ``bench/RESULTS.md`` is written anew from this run.
+With ``--page`` the committed ``bench/RESULTS.md`` is written anew from this run; with ``--joined FILE`` also from what earlier runs
+on this machine wrote of the benches that this one leaves out (``--only``).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -40,9 +42,8 @@ BENCHES = {
     "scale": ["bench.scale"],
     "calibration": ["bench.calibration"],
 }
-NOT_QUICK = frozenset(
-    {"studies", "search", "whole_search", "scan", "serve_browser", "scale"}
-)  # tests run in small sizes what they measure
+# Tests run in small sizes what these measure.
+NOT_QUICK = frozenset({"studies", "search", "whole_search", "scan", "serve_browser", "scale"})
 WAITS = "remote_norms"  # for its rivals, most of the time: in small sizes the others run beside it
 _ABOUT = """# Bench results
 
@@ -72,7 +73,7 @@ against the same hub; it takes 1.8 GB of disk. What it may transfer and hold in 
 it takes is set beside the floor of one tensor, which leaves out all computing.
 
 **Growth** is the exponent of CPU and of peak memory in what must be read, as models get deeper, wider, get more experts or more
-tensors: judged is what they cost beyond the smallest of a row, which has exponent one if it is a straight line. Models are sparse,
+tensors: judged is the exponent at the top, from the largest model but one to one twice as large. Models are sparse,
 the largest takes 0.3 GB of disk, and no budget cuts what is read.
 
 **Plain reading** of a local file is one thread that takes it batch by batch from the page cache, with `read()` or with
@@ -93,16 +94,27 @@ def run_bench(command: list[str], *, quick: bool) -> tuple[list[dict[str, object
     return reports, status
 
 
-def page(document: dict[str, Any]) -> str:
-    """Return the committed page for a document as written to JSON."""
+def page(parts: Sequence[dict[str, Any]]) -> str:
+    """Return the committed page for documents as written to JSON: of each bench the first that has it."""
     from bench.common import Report, goal_table
 
-    said = document["machine"]
+    document, *others = parts
+    by_bench: dict[str, list[dict[str, Any]]] = {}
+    for name in BENCHES:
+        found = ([each for each in part["reports"] if each["bench"].startswith(name)] for part in parts)
+        by_bench[name] = next(filter(None, found), [])
+    if lacking := [name for name, found in by_bench.items() if not found]:
+        raise SystemExit(f"bench: the page needs all benches, and {', '.join(lacking)} did not run")
+    for other in others:
+        if {**other["machine"], "load_1min": None} != {**document["machine"], "load_1min": None}:
+            raise SystemExit(f"bench: runs of two machines make no page: {document['machine']} and {other['machine']}")
+
+    said, loads = document["machine"], [part["machine"]["load_1min"] for part in parts]
     machine = (
         f"{said['cores']} cores ({said['architecture']}, {said['system']}), Python {said['python']}, numpy {said['numpy']}, "
-        f"urllib3 {said['urllib3']}; load average {said['load_1min']} at the end of the run"
+        f"urllib3 {said['urllib3']}; load average at the end of each run: {', '.join(map(str, loads))}"
     )
-    reports = [Report.from_dict(each) for each in document["reports"]]
+    reports = [Report.from_dict(each) for name in BENCHES for each in by_bench[name]]
     known = [goal for report in reports for goal in report.goals if goal.before is not None]
     first = "\n".join(["### Goals, before and now", "", *goal_table(known), "", ""]) if known else ""
     return _ABOUT.format(machine=machine) + first + "\n".join(report.markdown() for report in reports)
@@ -114,9 +126,18 @@ def main(argv: list[str] | None = None) -> int:
 
     line = parser("bench", __doc__)
     line.add_argument("--only", action="append", choices=sorted(BENCHES), help="may be repeated")
-    line.add_argument("--page", action="store_true", help="write bench/RESULTS.md from this run; needs all benches")
+    line.add_argument("--page", action="store_true", help="write bench/RESULTS.md; needs all benches")
+    line.add_argument(
+        "--joined", action="append", type=Path, default=[], metavar="FILE", help="what an earlier run wrote"
+    )
+    line.add_argument(
+        "--before", type=Path, metavar="CHECKOUT", help="another version, whose verdicts are timed in the same run"
+    )
     asked = line.parse_args(argv)
-    if asked.page and (asked.only or asked.quick):
+    benches = BENCHES
+    if asked.before:
+        benches = BENCHES | {"verdict": [*BENCHES["verdict"], "--before", str(asked.before.resolve())]}
+    if asked.page and (asked.quick or (asked.only and not asked.joined)):
         line.error("--page needs a full run of all benches")
     reports: list[dict[str, object]] = []
     failed: list[str] = []
@@ -128,7 +149,7 @@ def main(argv: list[str] | None = None) -> int:
             print(f"## {name}\n", flush=True)
             began = time.perf_counter()
             begun = beside if name == WAITS else None
-            found, status = begun.result() if begun else run_bench(BENCHES[name], quick=asked.quick)
+            found, status = begun.result() if begun else run_bench(benches[name], quick=asked.quick)
             print(f"{name} took {time.perf_counter() - began:.0f} s\n", flush=True)
             reports += found
             if status != 0:
@@ -136,7 +157,8 @@ def main(argv: list[str] | None = None) -> int:
     out = asked.json or LATEST
     write_json(out, reports)
     if asked.page:
-        PAGE.write_text(page(json.loads(out.read_text(encoding="utf-8"))), encoding="utf-8")
+        parts = [json.loads(file.read_text(encoding="utf-8")) for file in (out, *asked.joined)]
+        PAGE.write_text(page(parts), encoding="utf-8")
     print(f"Missed or failed: {', '.join(failed)}" if failed else "All goals met.")
     return 1 if failed else 0
 

@@ -31,6 +31,7 @@ HUB_MODELS = 2_500_000
 LATENCY_S = 0.05
 ROWS = 64  # of every matrix that are not holes: more than a fingerprint reads
 WAVES = 6  # requests that need the answer to the one before: description, index, look-up, header, data, data
+RECALL_BYTES = 256 * 4  # of one model
 MIX = {"nothing to read": 0.45, "tiny": 0.30, "8 shards": 0.22, "47 shards": 0.03}
 """Assumed shares of the hub's repositories, by the repository whose cost stands for them. Nobody counted them here."""
 
@@ -114,6 +115,11 @@ def measure(scratch: Path, *, quick: bool) -> dict[str, Kind]:
     return {name: found[name] for name in MIX}
 
 
+def entered_share(kinds: Mapping[str, Kind]) -> float:
+    """Return the share of the hub's repositories that are entered: those that a fingerprint can be made of."""
+    return sum(MIX[name] for name, kind in kinds.items() if kind.fingerprint)
+
+
 def entered_per_s(scratch: Path, count: int) -> tuple[float, float]:
     """Return how many models the one writer enters in a second of processor time and of waiting for the disk."""
     items = [make_item(number) for number in range(count)]
@@ -195,7 +201,7 @@ def bench(scratch: Path, *, quick: bool) -> list[Report]:
         f"{HUB_MODELS:,} repositories: {HUB_MODELS * mean['requests'] / 1e6:,.0f} million requests, "
         f"{HUB_MODELS * mean['bytes'] / 1e12:,.1f} TB read, {HUB_MODELS * mean['cpu_s'] / 3600:,.0f} core hours, "
         f"{HUB_MODELS * mean['fingerprint'] / 1e9:,.0f} GB of fingerprints, "
-        f"{HUB_MODELS * 256 * 4 / 1e9:.1f} GB of recall vectors."
+        f"{HUB_MODELS * entered_share(kinds) * RECALL_BYTES / 1e9:.1f} GB of recall vectors."
     )
     limit = simulated[0]["models/s"]
     bound = 10.0 / busiest * (1.0 + BURST / 1e3)

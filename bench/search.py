@@ -1,10 +1,11 @@
 """Search: recall among a million entries, right relatives after the tests, false relatives, time.
 
-Queries are the members of the bundled zoo (`tests/family/zoo.json`): trained models, and edits of them. The catalog holds the
-trained ones, strangers made of their values with all places drawn anew, and synthetic entries up to a million. Synthetic vectors
-are random directions where the null is known, and resemble each other as independent models of one tokenizer do where it is
-not (`tokens`). A query's own entry is left out. What is proposed and not proven is settled as `--verify 3` does it: the weights of
-the three most alike are compared with --deep.
+Queries are the members of a zoo: trained models, and edits of them. It is the bundled one (`tests/family/zoo.json`), or another
+(``--zoo``), as `kinprint bench lineage --full` trains it. The catalog holds the trained ones, strangers made of their values
+with all places drawn anew, and synthetic entries up to a million. Synthetic vectors are random directions where the null is
+known, and resemble each other as independent models of one tokenizer do where it is not (`tokens`). A query's own entry is
+left out. What is proposed and not proven is settled as `--verify 3` does it: the weights of the three most alike are compared
+with --deep.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -240,9 +242,9 @@ class Size:
 FULL, QUICK = Size(1, 1_000_000, 20_000, 1000), Size(30, 5_000, 30, 5)
 
 
-def measure(size: Size) -> Report:
-    """Run everything."""
-    zoo = Zoo.open(ROOT / "tests" / "family")
+def measure(size: Size, folder: Path) -> Report:
+    """Run everything on the zoo of a folder."""
+    zoo = Zoo.open(folder)
     names = list(zoo.members)[:: size.every]
     stored = [name for name in zoo.members if name in zoo.record.stored]
     originals = known_models(zoo, stored)
@@ -263,6 +265,7 @@ def measure(size: Size) -> Report:
     )
     facts: dict[str, Cell] = {
         "entries": entries,
+        "zoo": zoo.record.tier,
         "queries": len(queries),
         "children": total["n"],
         "proven": round(total["proven"] / total["n"], 4),
@@ -279,9 +282,11 @@ def measure(size: Size) -> Report:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run it on the bundled zoo."""
-    asked = parser("bench.search", __doc__).parse_args(argv)
-    return finish([measure(QUICK if asked.quick else FULL)], asked.json)
+    """Run it on the bundled zoo, or another."""
+    line = parser("bench.search", __doc__)
+    line.add_argument("--zoo", type=Path, default=ROOT / "tests" / "family", metavar="FOLDER", help="another zoo")
+    asked = line.parse_args(argv)
+    return finish([measure(QUICK if asked.quick else FULL, asked.zoo)], asked.json)
 
 
 if __name__ == "__main__":

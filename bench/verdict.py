@@ -2,16 +2,21 @@
 
 Three sparse repositories are written (some 560 MB each on disk): one, an unrelated one, and one derived from the first. The hub
 runs in another process and adds 50 ms to each response. The command runs as a user runs it: over plain HTTP and TLS without any
-cache, with a cache that holds all it needs, and on folders of this machine. The small models are those of the demo.
+cache, with a cache that holds all it needs, and on folders of this machine. The small models are those of the demo. Memory is
+that of the command and its forks together, in a run of its own that is not timed. With ``--before CHECKOUT`` another version is
+measured in the same run, by turns with the present one.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bench import startup, ways
@@ -50,12 +55,14 @@ SMALL_PAIRS = (("base", "unrelated", "no_evidence"), ("base", "finetune", "deriv
 DEMO = Path(__file__).resolve().parents[1] / "demo" / "models"
 
 WALL = {PLAIN: 6.0, TLS: 8.0, WARM: 4.0, LOCAL: 4.0, SMALL: 0.6}
-BEFORE = {
+Figures = tuple[float | None, float | None, float | None, float | None]
+BEFORE: dict[tuple[str, str], Figures] = {
     (PLAIN, UNRELATED): (57.0, 70.6, 641, 107), (PLAIN, DERIVED): (40.4, 53.3, 630, 117),
     (WARM, UNRELATED): (54.0, None, None, None),
     (LOCAL, UNRELATED): (47.0, None, 591, None), (SMALL, "unrelated"): (1.6, 1.6, None, None),
 }  # fmt: skip
-"""Wall s, CPU s, peak MB and MB received of early November 2026, with all metrics before every verdict; None: not measured."""
+"""Wall s, CPU s, peak MB and MB received of early November 2026, on another machine, with all metrics before every verdict; None:
+not measured. ``--before`` measures that version, or any other, on this machine."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,11 @@ class Run:
     requests: int
     received: int
 
+    @property
+    def figures(self) -> Figures:
+        """What goals are set for: wall s, CPU s, peak MB and MB received."""
+        return self.wall, self.cpu, self.peak / 1e6, self.received / 1e6
+
 
 def environment(hub: Hub | None, scratch: Path) -> dict[str, str]:
     """Return an environment in which nothing of the user's settings, tokens and caches is left."""
@@ -98,14 +110,26 @@ def environment(hub: Hub | None, scratch: Path) -> dict[str, str]:
     return found | ({"SSL_CERT_FILE": hub.endpoint.ca} if hub.endpoint.ca else {})
 
 
-def compare_once(way: str, pair: tuple[str, str], expected: str, hub: Hub | None, scratch: Path) -> Run:
-    """Compare two models in a new process."""
+def compare_once(
+    way: str,
+    pair: tuple[str, str],
+    expected: str,
+    hub: Hub | None,
+    scratch: Path,
+    checkout: Path | None = None,
+    *,
+    look: bool = False,
+) -> Run:
+    """Compare two models in a new process, by this version or by that of another checkout; to time it, or to look at its memory."""
     out = scratch / "report.json"
     cache = [] if way == WARM else ["--no-cache"]
-    command = [*startup.command()[:-1], "compare", *pair, *cache, "--format", "json", "--quiet"]
+    program, found = startup.command()[:-1], environment(hub, scratch)
+    if checkout is not None:
+        program, found = [sys.executable, "-m", "kinprint"], found | {"PYTHONPATH": str(checkout / "src")}
+    command = [*program, "compare", *pair, *cache, "--format", "json", "--quiet"]
     if hub is not None:
         hub.reset()
-    cost = from_outside(command, out, environment(hub, scratch))
+    cost = from_outside(command, out, found, look=look)
     counted = hub.stats() if hub is not None else {"requests": 0, "bytes": 0}
     try:
         verdict = json.loads(out.read_bytes())["verdict"]["class"]
@@ -116,9 +140,9 @@ def compare_once(way: str, pair: tuple[str, str], expected: str, hub: Hub | None
     return Run(way, pair[1], verdict, right, cost.wall, cost.cpu, cost.peak, *traffic)
 
 
-def best_of(times: int, *run: Any) -> Run:
-    """Return the run with the least wall time: a busy moment of the machine must not decide."""
-    return min((compare_once(*run) for _ in range(times)), key=lambda found: found.wall)
+def best_of(runs: Sequence[Run], looked_at: Run) -> Run:
+    """Return the run with the least wall time, with the memory of another: a busy moment of the machine must not decide."""
+    return replace(min(runs, key=lambda found: found.wall), peak=looked_at.peak)
 
 
 def measure_floor(hub: Hub, folder: Path, times: int) -> tuple[float, int]:
@@ -134,12 +158,21 @@ def measure_floor(hub: Hub, folder: Path, times: int) -> tuple[float, int]:
     return median(walls), hub.stats()["requests"] // times
 
 
-def judge(runs: list[Run], floor: tuple[float, int], made: GlmAirReport, limits: Limits, *, quick: bool) -> Report:
-    """Hold the runs against the limits; on small sizes those of time are left out."""
+def judge(
+    runs: list[Run],
+    floor: tuple[float, int],
+    made: GlmAirReport,
+    limits: Limits,
+    *,
+    quick: bool,
+    earlier: Mapping[tuple[str, str], Run] = MappingProxyType({}),
+) -> Report:
+    """Hold the runs against the limits, beside those of the version before; on small sizes limits of time are left out."""
     goals = [Goal("right verdicts", sum(run.right for run in runs), ">=", len(runs), "")]
     for run in runs:
         name = f"{run.other.rpartition('/')[2]}, {run.way}"
-        wall, cpu, peak, received = BEFORE.get((run.way, run.other), (None,) * 4) if not quick else (None,) * 4
+        told = {key: one.figures for key, one in earlier.items()} or ({} if quick else BEFORE)
+        wall, cpu, peak, received = told.get((run.way, run.other), (None,) * 4)
         if not quick:
             goals.append(Goal(f"{name}: wall", run.wall, "<=", WALL[run.way], "s", before=wall))
         if run.way == PLAIN:
@@ -162,6 +195,7 @@ def judge(runs: list[Run], floor: tuple[float, int], made: GlmAirReport, limits:
             "peak MB": round(run.peak / 1e6, 1),
             "requests": run.requests,
             "MB received": round(run.received / 1e6, 1),
+            **(_ratios(earlier[run.way, run.other], run) if earlier else {}),
         }
         for run in runs
     ]
@@ -175,9 +209,14 @@ def judge(runs: list[Run], floor: tuple[float, int], made: GlmAirReport, limits:
         "Computing is not in it. Wall over floor is reported, not judged."
     )
     outside = (
-        "Wall, CPU and peak are those of the whole command in a new process, start-up included, the best of three runs. The "
-        "budget is the command's own; bytes are bodies as the server counts them. The server runs on the same two cores. "
-        "Before: November 2026, with all metrics and nulls computed before every verdict."
+        "Wall and CPU are those of the whole command in a new process, start-up included, the best of three runs; peak is that of "
+        "the command and its forks together (pages that several share are counted once), in a run of its own. The budget is the "
+        "command's own; bytes are bodies as the server counts them. The server runs on the same two cores. "
+        + (
+            "Before: the version of another checkout, as often and by turns."
+            if earlier
+            else "Before: November 2026, on another machine, with all metrics and nulls computed before every verdict."
+        )
     )
     facts: dict[str, Cell] = {
         "latency_ms": LATENCY_MS,
@@ -189,16 +228,39 @@ def judge(runs: list[Run], floor: tuple[float, int], made: GlmAirReport, limits:
     return Report("verdict", title, tuple(rows), tuple(goals), (floor_note, outside), facts)
 
 
+def _ratios(before: Run, now: Run) -> dict[str, Cell]:
+    times = {"before ÷ now: wall": before.wall / now.wall, "CPU": before.cpu / now.cpu, "peak": before.peak / now.peak}
+    return {name: round(ratio, 1) for name, ratio in times.items()}
+
+
 def main(argv: list[str] | None = None) -> int:
     """Measure and judge."""
-    asked = parser("bench.verdict", __doc__).parse_args(argv)
+    line = parser("bench.verdict", __doc__)
+    line.add_argument("--before", type=Path, metavar="CHECKOUT", help="measure the version of this checkout as well")
+    asked = line.parse_args(argv)
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
     sizes: dict[str, Any] = TINY if asked.quick else {}
     times = 1 if asked.quick else 3
     startup.compile_package()
     runs: list[Run] = []
+    earlier: dict[tuple[str, str], Run] = {}
     with tempfile.TemporaryDirectory(prefix="bench-verdict-") as name:
         scratch = Path(name)
+
+        def measure(way: str, other: str, pair: tuple[str, str], expected: str, hub: Hub | None) -> None:
+            one = way, pair, expected, hub, scratch
+            versions: list[Path | None] = [asked.before.resolve(), None] if asked.before else [None]
+            if way == WARM:
+                compare_once(*one)  # fills the cache
+            rounds = [[compare_once(*one, version) for version in versions] for _ in range(times)]
+            best = [
+                replace(best_of(each, compare_once(*one, version, look=True)), other=other)
+                for version, each in zip(versions, zip(*rounds, strict=True), strict=True)
+            ]
+            runs.append(best[-1])
+            if asked.before:
+                earlier[way, other] = best[0]
+
         folders = {repo: scratch / repo for repo in MADE}
         made = [
             write_sparse_glm_air(folder, filled_rows=FILLED_ROWS, **MADE[repo], **sizes)
@@ -207,22 +269,19 @@ def main(argv: list[str] | None = None) -> int:
         with serving(folders, latency_ms=LATENCY_MS, tls=False, scratch=scratch) as hub:
             floor = measure_floor(hub, folders[BASE], 3 if asked.quick else 7)
             for other, expected in EXPECTED.items():
-                runs.append(best_of(times, PLAIN, (BASE, other), expected, hub, scratch))
+                measure(PLAIN, other, (BASE, other), expected, hub)
             for other, expected in list(EXPECTED.items())[asked.quick :]:  # of small ones the derived pair alone
-                compare_once(WARM, (BASE, other), expected, hub, scratch)  # fills the cache
-                runs.append(best_of(times, WARM, (BASE, other), expected, hub, scratch))
+                measure(WARM, other, (BASE, other), expected, hub)
         if not asked.quick:
             with serving(folders, latency_ms=LATENCY_MS, tls=True, scratch=scratch) as hub:
                 for other, expected in EXPECTED.items():
-                    runs.append(best_of(times, TLS, (BASE, other), expected, hub, scratch))
+                    measure(TLS, other, (BASE, other), expected, hub)
         for other, expected in list(EXPECTED.items())[asked.quick :]:
-            pair = str(folders[BASE]), str(folders[other])
-            runs.append(replace(best_of(times, LOCAL, pair, expected, None, scratch), other=other))
+            measure(LOCAL, other, (str(folders[BASE]), str(folders[other])), expected, None)
         for one, other, expected in SMALL_PAIRS:
-            pair = str(DEMO / one), str(DEMO / other)
-            runs.append(replace(best_of(times, SMALL, pair, expected, None, scratch), other=other))
+            measure(SMALL, other, (str(DEMO / one), str(DEMO / other)), expected, None)
     limits = QUICK_LIMITS if asked.quick else FULL_LIMITS
-    return finish([judge(runs, floor, made[0], limits, quick=asked.quick)], asked.json)
+    return finish([judge(runs, floor, made[0], limits, quick=asked.quick, earlier=earlier)], asked.json)
 
 
 if __name__ == "__main__":

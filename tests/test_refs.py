@@ -198,3 +198,14 @@ def test_byte_range():
 def test_what_is_no_address_can_still_be_named(address):
     assert shown(address).startswith("http://")
     assert "secret" not in shown(address.replace("//", "//me:secret@"))
+
+
+def test_a_name_longer_than_any_files_is_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadReference, match="as a model: expected"):
+        parse("a" * 300)
+    with pytest.raises(BadReference):
+        parse("owner/" + "a" * 300)
+    for path in ("./" + "a" * 300, "a" * 300 + ".safetensors", "~nobody-of-this-name/model"):
+        with pytest.raises(NotFound, match="no such file or folder"):
+            parse(path)

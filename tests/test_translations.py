@@ -9,6 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from kinprint.render.texts.words import Words
 from kinprint.text import LANGUAGES, has_words, places, tables
 from support.korean import HANGUL, unwanted_words, wrong_korean
 from support.places import ROOT
@@ -166,3 +167,8 @@ def test_wrong_korean_is_found(text):
 @pytest.mark.parametrize("text", ["심층 탐색", "정규화(LayerNorm) 가중치", "독립인 쌍의 95%", "1.8MB를 읽음", "10 B"])
 def test_right_korean_is_not(text):
     assert wrong_korean(text) == []
+
+
+@pytest.mark.parametrize("check", ["archive", "names", "ranges", "enclosed bytes", "sources", "figures"])
+def test_every_check_of_a_bundle_has_a_korean_name(check):
+    assert HANGUL.search(Words("ko").label("check", check))

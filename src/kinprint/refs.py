@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from kinprint._util.files import is_file, is_folder, is_there, user_path
 from kinprint._util.records import dataclass
 from kinprint.errors import BadReference, KinprintError, NotFound
 from kinprint.text import Text
@@ -78,10 +79,10 @@ def parse_ref(text: str, *, endpoint: str) -> ModelRef:
         if not is_address(text):
             raise BadReference(f"cannot read {quotable(text)!r}: expected http(s)://host[:port]/path")
         return _hub_page(text, endpoint) or ModelRef(shown(text), "url", url=text)
-    path = Path(text).expanduser()
-    if text and path.is_dir():
+    path = user_path(text)
+    if text and is_folder(path):
         return ModelRef(text, "folder", path=path)
-    if text and path.is_file():
+    if text and is_file(path):
         return ModelRef(text, "file", path=path)
     looks_local = text.startswith(("/", "./", "../", "~", ".\\")) or is_weights(text) or "\\" in text
     match = _REPO.match(text)
@@ -107,7 +108,7 @@ def is_owner(text: str) -> bool:
 def path_text(reference: str | os.PathLike[str]) -> str:
     """Return a reference as text; a path that does not exist must not be taken for the name of a repository."""
     text = os.fspath(reference)
-    if isinstance(reference, str) or Path(text).is_absolute() or Path(text).exists():
+    if isinstance(reference, str) or Path(text).is_absolute() or is_there(Path(text)):
         return text
     return os.path.join(".", text)  # noqa: PTH118 - Path drops the dot
 

@@ -79,31 +79,169 @@ def test_a_fork_does_not_fork() -> None:
     assert run(BEGIN + "print(cores.aside(lambda: int(cores.may_fork()), text, number)())") == "0\n"
 
 
-FIGURES = """
-import json, sys
-from kinprint._util import cores
-from kinprint.comparison import pipeline, tensors
-from kinprint.evidence import battery
-tensors.WORTH_A_FORK, battery.WIDE_LAYER = 1, -1  # as if the models were large
-forked = []
-fork = cores.os.fork
-cores.os.fork = lambda: (forked.append(1), fork())[1]
-cores._forks = sys.argv[1] == "yes"
-report = pipeline.compare("demo/models/base", "demo/models/finetune")
-found = json.loads(report.to_json())
-del found["run"]
-print(json.dumps([len(forked), found]))
+LEFT = """
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    print("none left")
 """
 
 
 @linux
-def test_figures_are_the_same_with_forks_and_without() -> None:
-    """Measurements, tests and controls that come from forks are those that would have been computed in place."""
+@pytest.mark.parametrize("work", ["os.getpid", "lambda: time.sleep(600)", "lambda: 'x' * 10**7"])
+def test_a_fork_that_nobody_waits_for_ends(work: str) -> None:
+    """Done, at work or with a long answer: it holds neither memory nor a file."""
+    script = f"""
+import time
+files = len(os.listdir("/proc/self/fd"))
+def work():
+    return ({work})()
+wait = cores.aside(work, text, number)
+del wait
+assert len(os.listdir("/proc/self/fd")) == files
+"""
+    assert run(BEGIN + script + LEFT) == "none left\n"
+
+
+@linux
+def test_a_command_and_its_forks_are_as_many_as_the_cores() -> None:
+    """Each holds memory of its own. The others begin as room is made for them, or are done by who asks for the answer."""
+    script = """
+import time
+cores.cores = lambda: 3
+most = 2  # and their caller
+def work():
+    time.sleep(0.05)
+    return os.getpid()
+def alive(child):
+    with open(f"/proc/{child}/stat") as told:
+        return told.read().rpartition(")")[2].split()[0] != "Z"
+def forks():
+    with open(f"/proc/{os.getpid()}/task/{os.getpid()}/children") as told:
+        return sum(map(alive, told.read().split()))
+waits = [cores.aside(work, text, number) for _ in range(most + 3)]
+seen, last = [forks()], waits.pop()
+where = [last() == os.getpid()]  # its turn has not come
+for wait in waits:
+    seen.append(forks())
+    where.append(wait() == os.getpid())
+assert seen[0] == most and max(seen) <= most, seen
+assert where == [True] + [False] * (most + 2), where
+assert not cores._waiting
+"""
+    run(BEGIN + script + LEFT)
+
+
+@linux
+def test_a_fork_holds_no_memory_until_its_answer_is_read() -> None:
+    """A long answer stays in a file of memory; its process ends, and makes room for the next."""
+    script = """
+import time
+wait = cores.aside(lambda: "7" * 2_000_000, str.encode, bytes.decode)
+for _ in range(2_000):
+    if cores._at_work[0].ended:
+        break
+    time.sleep(0.01)
+assert cores._at_work[0].ended
+cores.take_turns()
+assert not cores._at_work
+assert wait() == "7" * 2_000_000
+"""
+    run(BEGIN + script + LEFT)
+
+
+@linux
+def test_no_fork_is_left_by_a_comparison_that_ends_in_an_error() -> None:
+    """As of one pair among many in a tree or a search, which goes on with the others."""
+    script = """
+from kinprint.comparison import pipeline, tensors
+from kinprint.errors import KinprintError
+from kinprint.evidence import examine, probe
+tensors.WORTH_A_FORK, probe.WIDE_LAYER = 1, -1
+def refuse(*_):
+    raise KinprintError("as asked")
+examine.search = refuse
+try:
+    pipeline.compare("demo/models/base", "demo/models/finetune")
+except KinprintError as error:
+    print(error)
+"""
+    assert run(BEGIN + script + LEFT) == "as asked\nnone left\n"
+
+
+@linux
+def test_what_breaks_in_a_fork_is_noted_by_who_waits() -> None:
+    """A test that could not run must not look as if it had found nothing."""
+    script = """
+from kinprint._util.records import dataclass
+from kinprint.evidence.attempts import beside, note, noting
+from kinprint.text import Text
+@dataclass(frozen=True)
+class Found:
+    process: int
+def work():
+    note([Text("this broke")])
+    return Found(os.getpid())
+with noting() as broken:
+    wait = beside(work, Found)
+    assert broken == []
+    assert wait().process != os.getpid()
+print(*broken)
+"""
+    assert run(BEGIN + script) == "this broke\n"
+
+
+FIGURES = """
+import json, sys
+from kinprint._util import cores
+from kinprint.comparison import pipeline, tensors
+from kinprint.evidence import attempts, controls, editing, probe
+tensors.WORTH_A_FORK, probe.WIDE_LAYER = 1, -1  # as if the models were large
+here, forked = cores.os.getpid(), []
+aside = cores.aside
+def watched(work, write, read):
+    def here_too():
+        if cores.os.getpid() == here:
+            forked.append("again, in place")
+        return work()
+    forked.append(work.__qualname__ if hasattr(work, "__qualname__") else work.func.__qualname__)
+    return aside(here_too if cores._forks else work, write, read)
+for module in (tensors, attempts, controls, editing):
+    module.aside = watched
+kinds = []
+beside = attempts.between_forks
+attempts.between_forks = lambda kind: (kinds.append(kind.__name__), beside(kind))[1]
+cores._forks = sys.argv[1] == "yes"
+cores.cores = lambda: 99  # room for all at once
+report = pipeline.compare(*sys.argv[2:])
+found = json.loads(report.to_json())
+del found["run"]
+print(json.dumps([forked, kinds, found]))
+"""
+
+
+def forked_and_not(*models: object) -> tuple[list[str], set[str]]:
+    """Compare with forks and without, which must give the same report; return what was forked, and what was forked as evidence."""
     found = []
     for allowed in ("yes", "no"):
-        line = [sys.executable, "-c", FIGURES, allowed]
+        line = [sys.executable, "-c", FIGURES, allowed, *map(str, models)]
         found.append(json.loads(subprocess.run(line, capture_output=True, cwd=ROOT, check=True).stdout))
-    (many, with_forks), (none, without) = found
-    assert many >= 3
-    assert none == 0
+    (forked, kinds, with_forks), (_, _, without) = found
     assert with_forks == without
+    assert "again, in place" not in forked  # each fork has answered
+    return forked, set(kinds)
+
+
+@linux
+def test_figures_are_the_same_with_forks_and_without() -> None:
+    """Measurements, tests, grids, edits and controls that come from forks are those that would have been computed in place."""
+    forked, kinds = forked_and_not("demo/models/base", "demo/models/finetune")
+    assert kinds >= {"_Found", "_Grids"}
+    assert len(forked) >= 6  # measuring, two controls, edits, half of the battery, grids
+
+
+@linux
+def test_experts_are_matched_in_a_fork() -> None:
+    """A mixture against a dense model."""
+    _, kinds = forked_and_not("tests/family/indep", "tests/family/upcycled")
+    assert kinds >= {"_Found", "_Grids", "_Experts"}

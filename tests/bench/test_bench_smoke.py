@@ -44,6 +44,13 @@ def test_wrong_values_stop_the_bench():
         check("slow way", {"x": wrong}, {"x": right})
 
 
+def test_what_cannot_be_read_has_no_recall_vectors():
+    from bench.scale import MIX, Kind, entered_share
+
+    kinds = {name: Kind(1, 1, 1, 1.0, 1.0, 1, 0 if name == "nothing to read" else 1000) for name in MIX}
+    assert entered_share(kinds) == pytest.approx(0.55)
+
+
 def test_local_read(reports):
     (report,) = reports["local_read"]
     ways = {(row["stored as"], row["way"]) for row in report["rows"]}

@@ -9,12 +9,12 @@ from support.layouts import GlmAirShape, glm_air_tensors
 
 @pytest.fixture
 def growth():
-    """Return what a command costs on three sizes, by functions of the bytes that are read."""
+    """Return what a command costs on four sizes, by functions of the bytes that are read."""
     from bench.common import Cost
     from bench.growth import UNRELATED, Growth, Point
 
     def made(cpu, peak, *, right=True):
-        sizes = (1_000_000, 5_000_000, 30_000_000)
+        sizes = (1_000_000, 5_000_000, 30_000_000, 60_000_000)
         costs = [Cost(0, 1.0, cpu(size), peak(size), "") for size in sizes]
         return Growth(
             [Point(UNRELATED, "layers", n, 9 * n, n, cost, right) for n, cost in zip(sizes, costs, strict=True)]
@@ -31,15 +31,17 @@ def missed(growth):
 
 def test_straight_lines_pass_wherever_they_start(growth):
     found = growth(lambda n: 3.0 + 2e-6 * n, lambda n: 80_000_000 + 4 * n)
-    assert found.row()["CPU beyond the smallest"] == found.row()["peak beyond the smallest"] == 1.0
+    assert found.row()["beyond the smallest"] == found.row()["… beyond the smallest"] == 1.0
+    assert found.row()["CPU at the top"] <= 1.0
     assert found.row()["CPU ~ needed"] < 0.9  # which start-up flatters
     assert missed(found) == []
     assert missed(growth(lambda _: 3.0, lambda _: 80_000_000)) == []
 
 
 def test_what_grows_faster_is_found_behind_any_start(growth):
-    steep = growth(lambda n: 30.0 + 1e-12 * n**2, lambda n: 80_000_000 + int(n**1.2))
-    assert steep.row()["CPU beyond the smallest"] > 1.8
+    steep = growth(lambda n: 300.0 + 1e-12 * n**2, lambda n: 80_000_000 + int(n**1.2))
+    assert steep.row()["CPU ~ needed"] < 0.8  # which start-up flatters
+    assert steep.row()["beyond the smallest"] > 1.8
     assert missed(steep) == [f"compare, unrelated, layers: exponent of {what}" for what in ("CPU", "peak")]
 
 

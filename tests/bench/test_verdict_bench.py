@@ -64,6 +64,17 @@ def test_each_goal_can_be_missed(missed, number, change, goal):
     assert missed(number, **change) == [goal]
 
 
+def test_another_version_of_the_same_run_is_what_was_before():
+    from bench.verdict import FULL_LIMITS, PLAIN, UNRELATED, Run, judge
+
+    now = Run(PLAIN, UNRELATED, "no_evidence", True, 5.0, 7.0, 440_000_000, 1000, 109_000_000)
+    then = replace(now, wall=50.0, cpu=56.0)
+    made = GlmAirReport(110_000_000_000, 106_000_000_000, 18_000, 221_000_000_000, [Path("x")])
+    report = judge([now], (0.25, 5), made, FULL_LIMITS, quick=False, earlier={(PLAIN, UNRELATED): then})
+    assert [goal.before for goal in report.goals[1:]] == [50.0, 56.0, 109.0, 440.0]
+    assert (report.rows[0]["before ÷ now: wall"], report.rows[0]["CPU"]) == (10.0, 8.0)
+
+
 def test_wall_time_is_not_judged_on_small_sizes(missed):
     assert missed() == missed(quick=True, wall=1e4) == []
 
@@ -84,10 +95,16 @@ def test_a_failed_command_stops_the_bench(tmp_path):
 
 def test_the_page_begins_with_goals_before_and_now():
     from bench.common import Goal, Report, machine
-    from bench.run import page
+    from bench.run import BENCHES, page
 
     goals = Goal("wall", 5.0, "<=", 4.0, "s", before=47.0), Goal("verdicts", 2, ">=", 2, "")
-    text = page({"machine": machine(), "reports": [Report("verdict", "Verdicts", (), goals).as_dict()]})
+    others = [Report(name, name, (), ()).as_dict() for name in BENCHES if name != "verdict"]
+    text = page(
+        [
+            {"machine": machine(), "reports": [Report("verdict", "Verdicts", (), goals).as_dict()]},
+            {"machine": machine(), "reports": others},
+        ]
+    )
     table = text.partition("### Goals, before and now")[2].partition("### Verdicts")[0]
     assert table.split("\n")[2:5] == [
         "| goal | limit | before | measured | met |",

@@ -150,7 +150,7 @@ def test_an_uploaded_fingerprint_finds_its_relatives_and_junk_is_refused(visitor
     page.locator("#file").set_input_files(file)
     page.locator("#search").click()
     page.wait_for_selector("#answer")
-    assert "Related to" in page.locator("#answer").inner_text()
+    assert "Relatives:" in page.locator("#answer").inner_text()
     assert "pre-attention norms" in page.locator("main").inner_text()  # by plain names, as in a comparison
     assert str(site.folder) not in page.content()
     file.write_bytes(b"\xff" * 1000)
@@ -163,7 +163,7 @@ def test_an_uploaded_fingerprint_finds_its_relatives_and_junk_is_refused(visitor
 
 def test_the_list_of_results_has_the_answer_of_a_search_in_a_few_words(visitor, stored):
     row = visitor().locator(f"#recent tr:has(a[href*='{stored[1]}'])")
-    assert row.locator("td").first.inner_text() == "Related to 2 of 3 models"
+    assert row.locator("td").first.inner_text() == "Relatives: 2 of the 3 compared"
 
 
 def test_the_theme_is_kept_from_page_to_page(visitor):

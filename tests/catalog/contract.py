@@ -214,6 +214,39 @@ class CatalogContract:
             other.remove(make_item(2).entry.key)
         assert catalog.nearest(make_item(2).vectors, 1)[0].key == make_item(1).entry.key
 
+    def test_others_write_until_a_new_index_begins(self, catalog, open_it, monkeypatch):
+        """What was added or removed just before is indexed, or not missed."""
+        catalog.add(*make_item(1))
+        catalog.add(*make_item(2))
+        writing = catalog._writing
+
+        def late():
+            monkeypatch.undo()
+            with open_it() as other:
+                other.remove(make_item(1).entry.key)
+                other.add(*make_item(3))
+            return writing()
+
+        monkeypatch.setattr(catalog, "_writing", late)
+        catalog.reindex()
+        assert {entry.key for entry in catalog.entries()} == {make_item(n).entry.key for n in (2, 3)}
+        assert not list(catalog.check())
+
+    def test_how_many_lack_some_families(self, catalog):
+        for seed, families in enumerate([("norms",), ("gram",), ("tokens",), (), ("norms", "gram"), ("sorted",)]):
+            catalog.add(*make_item(seed, vectors=some_vectors(seed, *families) if families else {}))
+        catalog.remove(make_item(4).entry.key)
+        assert catalog.lacking(["norms", "gram"], 2) == (3, ["maker/model-2", "maker/model-3"])
+        beside = {make_item(seed).entry.key for seed in (0, 2, 4)}
+        assert catalog.lacking(["norms", "gram"], 5, besides=beside) == (2, ["maker/model-3", "maker/model-5"])
+        assert catalog.lacking([], 1) == (5, ["maker/model-0"])
+
+    def test_whether_an_entry_is_of_a_width(self, catalog):
+        catalog.add(*make_item(1))
+        catalog.add(*make_item(2, hidden=961, licence='"hidden":48,'))
+        assert [catalog.has_width(width) for width in (96, 961, 9, 6, 48)] == [True, True, False, False, False]
+        assert not catalog.has_width(96, besides={make_item(1).entry.key})
+
     def test_failures_are_noted_once_and_forgotten_when_it_works(self, catalog):
         failure = Failure("maker/model-1", make_item(1).entry.revision, "TransferError: gave up", ADDED)
         early = Failure("maker/model-1", None, "NotFound: nothing there", ADDED)
@@ -225,6 +258,16 @@ class CatalogContract:
         assert len(catalog.failures()) == 2
         catalog.add(*make_item(1))
         assert catalog.failures() == []
+
+    def test_notes_are_forgotten_by_name_at_a_revision_and_without_one(self, catalog):
+        notes = [Failure(name, revision, "E: x", ADDED) for name in ("a/b", "a/c") for revision in (None, "1", "2")]
+        for note in notes:
+            catalog.fail(note)
+        catalog.forget("a/b", "1")
+        assert catalog.failures() == notes[2:]
+        catalog.forget("a/c")
+        catalog.forget("a/nobody")
+        assert catalog.failures() == [notes[2], *notes[4:]]
 
     def test_stats(self, catalog):
         items = [make_item(1), make_item(2, vectors=some_vectors(2, FAMILY)), make_item(3, licence=None)]
@@ -253,6 +296,7 @@ class CatalogContract:
                 lambda: reader.add(*make_item(2)),
                 lambda: reader.remove(make_item(1).entry.key),
                 lambda: reader.fail(Failure("a/b", None, "x", ADDED)),
+                lambda: reader.forget("a/b"),
                 lambda: reader.reindex(),
             ):
                 with pytest.raises(KinprintError, match="reading only"):

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from kinprint.catalog.adding import failure_of, fingerprint_model
+from kinprint.catalog.adding import add_model, failure_of, fingerprint_model
 from kinprint.catalog.entry import check_item, key_of
 from kinprint.catalog.sqlite import SqliteCatalog
 from kinprint.errors import FormatError, NotFound, TransferError
@@ -69,6 +69,14 @@ def test_a_hub_repository_has_its_commit_and_what_its_card_declares(hub, session
     check_item(found, "owner/name")
     one = fingerprint_model("hf://owner/name/model.safetensors", session=session_for(hub))
     assert one.entry.name == "owner/name/model.safetensors"
+
+
+def test_a_model_that_is_entered_is_no_failure_under_the_name_that_was_asked_for(tmp_path):
+    with SqliteCatalog(tmp_path / "c.db") as catalog:
+        for _ in range(2):  # entered, and there already
+            catalog.fail(failure_of(str(DEMO_MODELS / "base"), FormatError("half a file")))
+            assert add_model(catalog, DEMO_MODELS / "base")[0].name == "base"
+            assert catalog.failures() == []
 
 
 def test_a_failure_tells_class_and_message_and_no_secret():

@@ -225,11 +225,42 @@ def test_other_files_and_newer_versions(empty, tmp_path):
         import_catalog(empty, tmp_path)
 
 
-def test_a_damaged_entry_is_not_exported(full, tmp_path):
+def test_a_damaged_entry_is_not_exported_and_named(full, empty, tmp_path):
     full._db.execute("UPDATE fingerprints SET data = x'00' WHERE id = 3")
-    with pytest.raises(FormatError, match="is damaged"):
-        export_catalog(full, tmp_path / "x")
-    assert not (tmp_path / "x").exists()
+    done = export_catalog(full, tmp_path / "x")
+    assert done.entries == 4
+    assert [(item.key, item.name) for item in done.skipped] == [(make_item(2).entry.key, "maker/model-2")]
+    assert "is damaged" in done.skipped[0].what
+    assert import_catalog(empty, tmp_path / "x").added == 4
+    assert [entry.name for entry in empty.entries()] == [f"maker/model-{n}" for n in (0, 1, 3, 4)]
+
+
+def test_an_entry_that_is_removed_meanwhile_is_not_exported(full, tmp_path, monkeypatch):
+    gone, stored = make_item(2).entry.key, full.all_stored
+
+    def then_gone(contains=""):
+        found = list(stored(contains))
+        full.remove(gone)
+        return iter(found)
+
+    monkeypatch.setattr(full, "all_stored", then_gone)
+    done = export_catalog(full, tmp_path / "x")
+    assert (done.entries, done.skipped) == (4, ())
+
+
+def test_nothing_is_exported_over_the_catalog(full, tmp_path):
+    with pytest.raises(StorageError, match="part of the catalog"):
+        export_catalog(full, tmp_path / "full.db")
+    assert full.count() == 5
+
+
+def test_an_export_is_checked_without_a_catalog(exported):
+    exchange.check_export(exported)
+    with pytest.raises(FormatError, match="expected 0000"):
+        exchange.check_export(exported, digest="0" * 64)
+    exported.write_bytes(exported.read_bytes()[:-9])
+    with pytest.raises(FormatError):
+        exchange.check_export(exported)
 
 
 def test_an_export_is_written_whole_or_not_at_all(full, tmp_path, monkeypatch):

@@ -38,6 +38,8 @@ def filled(open_it, count=4):
 def test_a_reader_makes_no_tables(open_it, postgres, database):
     with pytest.raises(NotFound, match="there is no catalog in postgresql://"):
         open_it(read_only=True)
+    with pytest.raises(NotFound, match="there is no catalog in postgresql://"):
+        open_catalog(postgres.url(database), make=False)
     import psycopg
 
     with psycopg.connect(postgres.url(database)) as db:
@@ -159,6 +161,12 @@ def test_a_user_who_may_only_read(open_it, postgres, database):
         assert catalog.nearest(items[2].vectors, 1)[0].key == items[2].entry.key
         assert list(catalog.check()) == []
         assert catalog.stats().entries == 4
+    with open_it() as catalog:
+        catalog.reindex()
+        later = make_item(5)
+        catalog.add(*later)
+    with open_catalog(address, read_only=True) as catalog:  # its rights are those that it had
+        assert catalog.nearest(later.vectors, 1)[0].key == later.entry.key
     with open_catalog(address) as catalog:  # asked to write, the server refuses
         for write in (
             lambda: catalog.add(*make_item(9)),
@@ -167,7 +175,7 @@ def test_a_user_who_may_only_read(open_it, postgres, database):
         ):
             with pytest.raises(AccessDenied, match="may not do that"):
                 write()
-        assert catalog.count() == 4
+        assert catalog.count() == 5
     postgres.execute(database, f"DROP OWNED BY reader_{database}", f"DROP USER reader_{database}")
 
 
@@ -240,12 +248,18 @@ def test_no_message_log_or_traceback_holds_a_password(open_it, postgres, databas
 def test_addresses_are_shown_without_what_is_secret():
     cases = {
         "postgresql://u:p@db.example:5433/models?password=p": "postgresql://db.example:5433/models",
-        "postgresql://u@/models?host=/run/x": "postgresql://localhost/models",
+        "postgresql://u@/models?host=/run/x": "postgresql:///models",
+        "postgresql:///m?host=127.0.0.1&port=9": "postgresql://127.0.0.1:9/m",
+        "postgresql://db.example/m?hostaddr=192.0.2.1&dbname=n": "postgresql://192.0.2.1/n",
+        "postgresql://u:p@[2001:db8::1]:5433/m": "postgresql://[2001:db8::1]:5433/m",
+        "postgresql://u%40x:p%2Fq@db.example/m": "postgresql://db.example/m",
         "postgres://db.example": "postgresql://db.example",
     }
     assert {address: store.shown_address(address) for address in cases} == cases
-    with pytest.raises(BadReference):
-        store.shown_address("postgresql://u:p@host:port/x")
+    for odd in ("u:p@host:port/x", "u:1/s@host/x", "u:/s@host/x", "h/x?password=s@t", "h/x#s@t", "u:s@t@host/x"):
+        with pytest.raises(BadReference) as caught:
+            store.shown_address(f"postgresql://{odd}")
+        assert "@" not in caught.value.message.replace("user@host", "")
 
 
 def test_lists_find_nearly_all_and_small_catalogs_have_none(open_it, monkeypatch):
@@ -296,7 +310,13 @@ def test_a_server_without_another_connection_is_searched_by_one(open_it, monkeyp
 
 def test_vectors_of_another_version_wait_for_a_new_index(open_it, postgres, database):
     filled(open_it)
-    postgres.execute(database, "UPDATE kinprint.about SET value = '0' WHERE name = 'recall_version'")
+    older = "TRUNCATE kinprint.recall_rows; ALTER TABLE kinprint.recall_rows ALTER COLUMN v TYPE vector(5)"
+    postgres.execute(
+        database,
+        "UPDATE kinprint.about SET value = '0' WHERE name = 'recall_version'",
+        older,
+        "DROP TABLE kinprint.recall_gram",
+    )
     with open_it() as catalog:
         for use in (lambda: catalog.nearest(some_vectors(1), 1), lambda: catalog.add(*make_item(9))):
             with pytest.raises(SchemaError, match="recall vectors are of version 0"):

@@ -120,6 +120,22 @@ def test_reindexing_and_failures(inside, filled):
     assert "0 models" in inside("catalog", "list", "--failures", *filled).out
 
 
+def test_reindexing_names_what_is_damaged_and_goes_on(inside, known):
+    assert inside("catalog", "add", BASE, OTHER, *known).code == 0
+    with sqlite3.connect(known[1]) as db:
+        db.execute("UPDATE fingerprints SET data = zeroblob(length(data)) WHERE id = 1")
+    db.close()
+    done = inside("catalog", "reindex", *known)
+    assert done.code == 6
+    assert "base" in done.err
+    assert "the SHA-256 is not its key; remove it and add the model again" in done.err
+    assert "1 entries have recall vectors" in done.err
+    with open_catalog(known[1], read_only=True) as catalog:
+        assert {name: count for name, count in catalog.families() if count != 1} == {}
+    assert inside("catalog", "add", BASE, "--replace", *known).code == 0
+    assert inside("catalog", "reindex", *known).code == 0
+
+
 def test_a_catalog_that_is_not_there(inside, known, tmp_path):
     done = inside("catalog", "list", *known)
     assert done.code == 3

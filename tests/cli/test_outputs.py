@@ -81,6 +81,11 @@ def test_a_bundle_is_a_report_too(forms, inside):
     [
         (b"", "no report of kinprint", "kinprint compare A B --out FOLDER writes a report"),
         (b"# Read me", "no report of kinprint", "kinprint compare A B --out FOLDER writes a report"),
+        (
+            b"<!DOCTYPE html>\n<html>",
+            "this is a page",
+            "its JSON is saved with --out: kinprint compare A B --out FOLDER",
+        ),
         (b"{}", "JSON, but no report of kinprint", "kinprint compare A B --out FOLDER writes a report"),
         (b"[1]", "JSON, but no report of kinprint", "kinprint compare A B --out FOLDER writes a report"),
         (b"\xff\xfe", "no report of kinprint", "kinprint compare A B --out FOLDER writes a report"),
@@ -218,6 +223,13 @@ def test_fail_on_something_unheard_of(inside, demo):
     done = inside("compare", demo / "base", demo / "base", "--fail-on", "evil")
     assert done.code == 2
     assert all(name in done.err for name in NAMES)
+
+
+def test_fail_on_what_only_a_search_finds(inside, demo):
+    done = inside("compare", demo / "base", demo / "finetune", "--fail-on", "derived,related")
+    told = " ".join(done.err.replace("│", " ").split())
+    assert (done.code, done.out) == (2, "")
+    assert f"'related', which only a search finds, is not one of {', '.join(NAMES)}" in told
 
 
 def test_the_schema_is_printed(inside):
@@ -388,6 +400,21 @@ def test_pairs_are_named_by_the_smaller_number_first(forms, inside, monkeypatch,
 def test_help_tells_the_budget_of_several_models(inside):
     text = " ".join(inside("compare", "--help").out.split())
     assert f"({PAIR_BUDGET_BYTES // 10**6}MB a pair unless you give one" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "limits"),
+    [
+        (("scan",), "of each model"),
+        (("catalog", "add"), "of each model"),
+        (("tree",), "of each pair"),
+        (("inspect",), "in all"),
+        (("compare",), "in all"),
+    ],
+)
+def test_help_tells_what_a_budget_limits(inside, words, limits):
+    text = " ".join(inside(*words, "--help").out.split())
+    assert f"Read at most this much {limits}, headers and tokenizers included" in text
 
 
 def test_one_model_is_too_few(inside, demo):

@@ -36,7 +36,8 @@ def test_an_organisation_is_scanned_and_its_families_are_shown(kin_hub, inside, 
     done = inside("scan", "kin/m0", "kin/nowhere", "--catalog", str(catalog), "--workers", "1")
     assert done.code == 3
     assert "kin/nowhere" in done.out
-    assert "NotFound" in done.out
+    assert "no such repository" in done.out
+    assert "NotFound" not in done.out
     tree = ["catalog", "tree", "--catalog", str(catalog), "--workers", "1"]
     done = inside(*tree, "--graphml", str(graphml), "--format", "json")
     graph = json.loads(done.out)

@@ -149,13 +149,31 @@ def test_explain_shows_every_rule_with_its_inputs(inside, models):
 # -- controls --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_control_that_does_not_exist(inside, models, tmp_path):
+@pytest.mark.parametrize("option", ["--control", "--related", "--parent"])
+@pytest.mark.parametrize("name", ["{here}/none", "no-model"])
+def test_a_further_model_that_does_not_exist_is_refused_before_anything_is_read(inside, models, tmp_path, option, name):
+    given = option, name.format(here=tmp_path), "--control", models / "unrelated"
+    done = inside("compare", models / "base", models / "finetune", *QUICK, *given)
+    assert (done.code, done.out) == (3, "")
+    assert name.format(here=tmp_path) in done.err
+    assert "next: " in done.err
+
+
+@pytest.mark.parametrize("form", [(), ("--explain",), ("--full",)])
+def test_a_parent_without_weights_is_told_in_every_form(inside, models, tmp_path, form):
+    done = inside("compare", models / "base", models / "finetune", "--parent", tmp_path, "--quiet", *form)
+    told = " ".join(done.out.split())
+    assert done.code == 0
+    assert "merge of A and the models given as parents: a parent could not be read" in told
+
+
+def test_a_control_without_weights(inside, models, tmp_path):
     """One of two: the verdict stands and says so. The only one: there is no verdict."""
-    missing = tmp_path / "none"
+    missing = tmp_path
     both = ("--control", models / "unrelated", "--control", missing)
     done = inside("compare", models / "base", models / "finetune", *QUICK, *both)
     verdict = verdict_of(done, "derived")
-    assert any(str(missing) in text and "not run" in text for text in verdict["against"])
+    assert any(str(missing) in text and "not run" in text for text in verdict["untested"])
     controls = json.loads(done.out)["evidence"]["controls"]
     assert [item["status"] for item in controls] == ["passed", "passed", "passed", "not run"]
     alone = inside("compare", models / "base", models / "finetune", *QUICK, "--control", missing)

@@ -101,3 +101,15 @@ def test_servers_and_commits_are_named(inside, demo_hub, tmp_path):
     assert away.code == 0
     assert "not on your hub" in away.out
     assert away.out.rstrip().endswith("/demo/finetune.")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"# no archive", b"x" * 100])
+def test_what_is_no_archive_is_no_damaged_bundle(inside, tmp_path, content):
+    file = tmp_path / "no.zip"
+    if content is not None:
+        file.write_bytes(content)
+    done = inside("verify", file)
+    assert done.code == (3 if content is None else 6)
+    assert ("no such file" if content is None else "is no zip archive") in done.err
+    assert "next: kinprint compare A B --bundle FILE writes a bundle" in done.err
+    assert "fetch it again" not in done.err

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from kinprint.comparison.pipeline import compare
+
 IDENTITY_VALUES = {
     "cosine": 1.0,
     "pearson": 1.0,
@@ -130,3 +132,19 @@ def test_config_and_tokenizer_of_the_unrelated_model(demo):
     assert (found.status, found.identical_files, found.kind_a) == ("ok", False, "BPE")
     assert (found.tokens_a, found.tokens_b, found.tokens_common, found.same_id) == (512, 512, 438, 271)
     assert (found.merges_a, found.merges_b, found.merges_common) == (254, 254, 159)
+
+
+@pytest.mark.parametrize(
+    ("child", "parent", "coefficients", "explained", "elements"),
+    [
+        ("grown", "finetune", (0.960, 0.043), 0.9958, 101_376),  # layers 0, 1, 2, 1, 2, 3 of base
+        ("finetune", "unrelated", (0.980, -0.002), 0.9644, 112_640),  # every layer in its place
+    ],
+)
+def test_parents_are_weighed_where_the_layers_of_the_child_come_from(
+    demo_folder, child, parent, coefficients, explained, elements
+):
+    report = compare(demo_folder / "base", demo_folder / child, parents=(demo_folder / parent,))
+    assert report.evidence.merge.coefficients == pytest.approx(coefficients, abs=0.001)
+    assert report.evidence.merge.r_squared == pytest.approx(explained, abs=0.0001)
+    assert report.evidence.merge.elements == elements

@@ -135,24 +135,24 @@ def test_a_control_of_another_width_has_tested_nothing(controls, folder, small):
 
 @pytest.fixture(scope="module")
 def judged(judge, folder, small, tmp_path_factory):
-    """A model and its child, with three controls of which one does not exist; and with a bad one."""
+    """A model and its child, with three controls of which one holds no weights; and with a bad one."""
     state, config, tokenizer = small(53)
     a = folder("controls", state, config, tokenizer)
     b, other = (folder(f"controls_{seed}", noise(state, 0.1, seed), config, tokenizer) for seed in (1, 2))
     unrelated = folder("controls_unrelated", *small(54))
-    missing = str(tmp_path_factory.mktemp("controls") / "none")
+    missing = str(tmp_path_factory.mktemp("controls"))
     three = judge(a, b, controls=(unrelated, missing), related=(other,))
     return three, judge(a, b, controls=(other,)), missing
 
 
-def test_three_controls_of_which_one_does_not_exist(judged):
+def test_three_controls_of_which_one_holds_no_weights(judged):
     report, _, missing = judged
     by_name = {item.name: item for item in report.evidence.controls}
     assert len(report.evidence.controls) == 5
     assert by_name[missing].status == NOT_RUN
     assert [item.status for item in report.evidence.controls].count(PASSED) == 4
     assert report.verdict.class_ == DERIVED
-    assert any(missing in text and "was not run" in text for text in report.verdict.against)
+    assert any(missing in text and "was not run" in text for text in report.verdict.untested)
     assert report.settings.controls[1] == missing
     assert "controls: 4 run" in report.evidence.stages
 

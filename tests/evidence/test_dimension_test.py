@@ -7,8 +7,8 @@ import pytest
 
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.dimension_test import dimension_test
-from kinprint.evidence.probe import SamplePair
+from kinprint.evidence.dimension_test import FEW_NORMS, dimension_test, norms_agree
+from kinprint.evidence.probe import Probe, SamplePair
 from kinprint.model.reader import Sample
 
 WIDTH, NORMS = 128, 13
@@ -96,3 +96,26 @@ def test_constant_norms_are_no_profiles():
     a = np.ones((NORMS, WIDTH))
     with pytest.raises(DegenerateInput, match="vary"):
         run(a, model(1))
+
+
+def deep(seed, layers, role, noise=0.0):
+    """Return a model whose one kind of norms was trained, and whose other kind is still all ones."""
+    norms = model(seed)[np.arange(layers) % NORMS] + 0.02 * np.random.default_rng(seed + 7).standard_normal(
+        (layers, WIDTH)
+    )
+    norms += noise * np.random.default_rng(99).standard_normal(norms.shape)
+    kinds = {Role.INPUT_NORM: np.ones_like(norms), Role.POST_ATTENTION_NORM: np.ones_like(norms), role: norms}
+    samples = {(Role.FINAL_NORM, None, None): sample(np.ones(WIDTH))}
+    for layer in range(layers):  # in the order of names, as models come
+        samples |= {(kind, layer, None): sample(rows[layer]) for kind, rows in kinds.items()}
+    return Probe("deep", layers, hidden=WIDTH, samples=samples)
+
+
+@pytest.mark.parametrize("role", [Role.INPUT_NORM, Role.POST_ATTENTION_NORM])
+def test_a_first_look_at_few_norms_has_some_of_either_kind(role):
+    """More layers than are looked at, of which one kind of norms tells nothing."""
+    layers = FEW_NORMS
+    first = deep(1, layers, role)
+    assert norms_agree(first, deep(1, layers, role, noise=0.02))
+    assert not norms_agree(first, deep(2, layers, role))
+    assert not norms_agree(first, deep(1, layers - 1, role))

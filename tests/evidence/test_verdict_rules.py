@@ -261,6 +261,8 @@ def test_norms_were_reset_only_where_matrices_were_kept(correlation, kinds):
     edit = EditFinding("mlp_up", "changed", 3, 0, 1.0, 50.0, 1.0, correlation, 0.2, 0.0, 0.0, reasons=("r",))
     verdict = decide(facts(origin=Origin(TRAINING, (), 0.59, 0.88, 0.88), edits=(edit,)))
     assert verdict.kinds == kinds
+    reset = "with its norms reset and trained again (or trained far more than the rest)" in verdict.sentence
+    assert (reset, verdict.variant == "reset") == (correlation > 0.9,) * 2
 
 
 def test_a_merge_of_given_parents_is_no_shared_initialisation():
@@ -323,7 +325,7 @@ def test_all_controls_asked_for_not_run():
     missing = [control(name, "not run", "no such folder") for name in ("x", "y", "z")]
     verdict = decide(facts(controls=(SELF, SHUFFLED, *missing)))
     abstains(verdict, "controls", "the controls asked for")
-    assert len([text for text in verdict.against if "was not run: no such folder" in text]) == 3
+    assert len([text for text in verdict.untested if "was not run: no such folder" in text]) == 3
 
 
 @pytest.mark.parametrize("log10_p", [-100.0, -0.2])
@@ -332,7 +334,7 @@ def test_one_of_three_not_run_is_said_and_the_verdict_stands(log10_p):
     changes = {} if log10_p < -6 else UNRELATED
     verdict = sound(decide(facts(log10_p, controls=(SELF, SHUFFLED, *three), **changes)))
     assert verdict.class_ == (DERIVED if log10_p < -6 else NO_EVIDENCE)
-    assert "control y was not run: no such folder" in verdict.against
+    assert verdict.untested[0] == "control y was not run: no such folder"
     assert any("y: not run (no such folder)" in text for text in verdict.rules[0].inputs)
 
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from kinprint.render.forms import make, show
-from support.places import FAMILY_MODELS
+from support.places import DEMO_MODELS, FAMILY_MODELS
 
 FORMS = ("terminal", "html", "markdown")
 
@@ -69,3 +69,16 @@ def test_what_only_one_model_has_is_said_to_be_its_own(folder, judge):
         assert "not recognised" not in text, form
     components = json.loads(make(report, "json"))["evidence"]["components"]
     assert {item["component"]: item["state"] for item in components}["router"] == "not tested"
+
+
+@pytest.mark.parametrize(
+    ("other", "budget", "why"),
+    [
+        ("finetune", 10_000, "no layer could be tested for attention or MLP matrices at their places"),
+        ("finetune", 100_000, "the budget left no room for matrices of both models; see --budget"),
+        ("permuted", None, "no attention or MLP matrix is known to stand at its place in both models, in one shape"),
+    ],
+)
+def test_why_nothing_is_said_of_single_weights(judge, folder, other, budget, why):
+    found = judge(folder("base"), str(DEMO_MODELS / other), budget_bytes=budget)
+    assert f"what was done to single weights: {why}" in found.verdict.untested

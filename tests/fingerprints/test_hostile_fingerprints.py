@@ -214,4 +214,4 @@ def test_a_damaged_fingerprint_does_not_end_a_search(tmp_path):
         db.execute("UPDATE fingerprints SET data = x'00' WHERE id = 2")
     with SqliteCatalog(tmp_path / "c.db", read_only=True) as catalog, MemorySession() as session:
         report = search(tmp_path / "base.kfp", catalog, session=session)
-    assert [item.count for item in report.not_compared if "cannot be read" in item.reason] == [1]
+    assert [item.count for item in report.not_compared if "it is damaged" in item.reason] == [1]

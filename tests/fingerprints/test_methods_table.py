@@ -180,6 +180,11 @@ def test_fingerprint_writes_a_file_that_compare_takes(invoke, tmp_path):
     assert table.return_value == 0
     assert "no evidence: " in table.stdout
     assert "exact" in table.stdout
+    assert invoke("fingerprint", DEMO / "base", "-o", "compact.kfp", "-q").exit_code == 0
+    shown = " ".join(invoke("compare", "compact.kfp", DEMO / "finetune", "-q", "--format", "table").stdout.split())
+    assert "The answer rests on those whose null is exact." in shown
+    assert "The verdict does not rest on them" not in shown
+    assert "compact: tests 14 " in shown
 
 
 def test_wrong_names_are_refused_before_anything_is_read(invoke):

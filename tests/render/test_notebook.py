@@ -13,7 +13,7 @@ from IPython.core.formatters import DisplayFormatter
 from kinprint.model.inspection import inspect
 from kinprint.render.notebook.report import inspection_notebook, pairs_notebook, report_notebook, tree_notebook
 from kinprint.render.texts.words import Words
-from kinprint.results.findings import CLASSES
+from kinprint.results.findings import CLASSES, SIGN_FLIPS
 from kinprint.results.report import Report
 from kinprint.results.tree import FamilyTree, TreeEdge, TreeModel, TreeRun, TreeSettings
 from kinprint.sources.settings import Settings
@@ -25,8 +25,8 @@ IN_ENGLISH = Words()
 REPORT = Report.from_json((GOLDEN / "report_v2.json").read_bytes())
 OLDER = Report.from_json((GOLDEN / "report_v1.json").read_bytes())
 _TABLE = ("table", "caption", "thead", "tbody", "tr", "th", "td")
-TAGS = {"div", "style", "p", "span", "bdi", "figure", "svg", "text", "rect", "path", "figcaption", "img", *_TABLE}
-_DRAWN = ("viewbox", "x", "y", "width", "height", "text-anchor", "font-size", "d")
+TAGS = {"div", "style", "p", "span", "bdi", "figure", "svg", "text", "rect", "figcaption", "img", *_TABLE}
+_DRAWN = ("viewbox", "x", "y", "width", "height", "text-anchor", "font-size", "dx")
 ATTRIBUTES = {
     "class",
     "role",
@@ -244,6 +244,19 @@ def test_tests_have_plain_names():
     tests = tuple(replace(test, name="a_new_test") for test in REPORT.evidence.tests)
     unknown = report_notebook(replace(REPORT, evidence=replace(REPORT.evidence, tests=tests)))
     assert "a new test: mlp_up" in unknown
+
+
+def test_the_chart_fits_any_width_and_says_its_scale():
+    drawn = re.search(r"<figure.*?</figure>", report_notebook(REPORT), re.DOTALL)[0]
+    assert "viewBox" not in drawn
+    assert 'width="100%"' in drawn
+    ends = [float(x) for x in re.findall(r'<rect x="0"[^>]* width="([\d.]+)%"', drawn)]
+    assert max(ends) <= 76
+    assert "lengths on a logarithmic scale" in drawn
+    assert "claim nothing by themselves" not in drawn
+    last = replace(REPORT.evidence.tests[0], name=SIGN_FLIPS, status="ok", log10_p_holm=-999.0)
+    found = replace(REPORT, evidence=replace(REPORT.evidence, tests=(*REPORT.evidence.tests, last)))
+    assert "claim nothing by themselves" in report_notebook(found)
 
 
 # -- as text -------------------------------------------------------------------------------------------------------------

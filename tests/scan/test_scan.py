@@ -2,18 +2,21 @@
 
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from itertools import count
 
 import pytest
 
 from kinprint.catalog.store import open_catalog
-from kinprint.errors import BadReference, NotFound
+from kinprint.errors import BadReference, FormatError, NotFound
 from kinprint.results.scan import ScanReport
 from kinprint.scan.fingerprinting import WORK
+from kinprint.scan.frames import LENGTH, Message, unpack
 from kinprint.scan.run import exit_code, scan
 from kinprint.scan.wanted import Wanted, wanted, wanted_of
 from kinprint.scan.workers import LocalWorkers
@@ -73,6 +76,34 @@ def test_a_scan_enters_every_model_once_and_a_second_one_asks_for_the_commits_on
     assert {request.path for request in tiny_hub.requests} == {"/api/models"}
 
 
+def test_what_is_no_fault_of_the_model_is_not_noted(tiny_hub, start_workers, catalog):
+    """As `catalog add` has it: --offline says nothing of a model."""
+    name = next(iter(tiny_hub.commits))
+    report = scan([Wanted(name)], catalog, start_workers(WORK), offline=True)
+    assert [item.error.partition(":")[0] for item in report.failed] == ["OfflineError"]
+    assert catalog.failures() == []
+
+
+def test_another_file_of_a_repository_is_another_model(tiny_hub, start_workers, catalog, folders, tmp_path):
+    shutil.copytree(folders[0], tmp_path / "two")
+    shutil.copy(folders[1] / "model.safetensors", tmp_path / "two" / "other.safetensors")
+    tiny_hub.add_repo("kin/two", tmp_path / "two")
+    workers = start_workers(WORK)
+    other = [Wanted("hf://kin/two@main/other.safetensors")]
+    assert scan([Wanted("kin/two")], catalog, workers).added == 1
+    assert scan(other, catalog, workers).added == 1
+    assert scan(other, catalog, workers).known == 1
+    assert {entry.name for entry in catalog.entries()} == {"kin/two", "kin/two/other.safetensors"}
+
+
+def test_a_tag_of_a_commit_that_is_entered_costs_one_request_however_it_is_written(tiny_hub, start_workers, catalog):
+    workers = start_workers(WORK, 1)
+    models = [Wanted("kin/m0@main"), Wanted("hf://kin/m1"), Wanted("hf://kin/m2@main")]
+    assert scan(models, catalog, workers).added == 3
+    tiny_hub.reset()
+    assert scan(models, catalog, workers).known == len(tiny_hub.requests) == 3
+
+
 def test_a_new_commit_is_entered_beside_the_old_one(tiny_hub, start_workers, catalog, folders):
     workers = start_workers(WORK, 1)
     scan([Wanted("kin/m0")], catalog, workers)
@@ -114,6 +145,80 @@ def test_models_that_fail_are_noted_and_stop_nobody(tiny_hub, start_workers, cat
     assert len(report.failed) == 1
     tiny_hub.add_revision("kin/broken", "main", folders[2])
     assert scan([Wanted("kin/broken")], catalog, workers).added == 1
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """A folder whose weights cannot be read."""
+    folder = write_tiny(tmp_path / "broken" / "half", 1)
+    (folder / "model.safetensors").write_bytes(b"\xff" * 64)
+    return folder
+
+
+def test_a_broken_repository_of_a_plain_list_costs_one_request_when_it_is_scanned_again(
+    tiny_hub, start_workers, catalog, broken, session_for
+):
+    commit = tiny_hub.add_repo("kin/bad", broken)
+    workers = start_workers(WORK, 1)
+    models = [Wanted("kin/bad")]
+    report = scan(models, catalog, workers)
+    assert [(item.name, item.revision) for item in report.failed] == [("kin/bad", commit)]
+    assert [(item.name, item.revision) for item in catalog.failures()] == [("kin/bad", commit)]
+    tiny_hub.reset()
+    report = scan(models, catalog, workers)
+    assert (report.failed_before, report.failed, len(tiny_hub.requests)) == (1, (), 1)
+    report = scan(
+        [model for model in wanted_of(["kin"], session_for(tiny_hub)) if "bad" in model.model], catalog, workers
+    )
+    assert (report.failed_before, report.requests) == (1, 0)
+    assert len(scan(models, catalog, workers, retry_failed=True).failed) == 1
+    assert len(scan(models, catalog, workers, again=True).failed) == 1
+    assert len(catalog.failures()) == 1
+    new = tiny_hub.add_revision("kin/bad", "main", broken, commit="b" * 40)
+    assert scan(models, catalog, workers).failed[0].revision == new  # another commit may be another model
+
+
+def test_what_was_noted_without_a_commit_is_told_better_by_one_that_is_known(tiny_hub, start_workers, catalog, broken):
+    workers = start_workers(WORK, 1)
+    tiny_hub.add_repo("kin/late", broken, gated=True)
+    assert scan([Wanted("kin/late")], catalog, workers).failed[0].error.startswith("AccessDenied")
+    commit = tiny_hub.add_repo("kin/late", broken)
+    scan([Wanted("kin/late")], catalog, workers)
+    assert [(item.name, item.revision) for item in catalog.failures()] == [("kin/late", commit)]
+
+
+def test_the_note_of_a_folder_goes_when_it_is_mended(start_workers, catalog, broken):
+    workers = start_workers(WORK, 1)
+    models = [Wanted(str(broken))]
+    assert len(scan(models, catalog, workers).failed) == len(catalog.failures()) == 1
+    write_tiny(broken, 1)
+    assert scan(models, catalog, workers).added == 1
+    assert [entry.name for entry in catalog.entries()] == ["half"]
+    assert catalog.failures() == []
+
+
+class Backwards:
+    """Workers that refuse what comes last first."""
+
+    width, where = 2, "here"
+
+    def __init__(self, errors):
+        self._errors, self._waiting = errors, []
+
+    def submit(self, number, task):
+        self._waiting.append((number, unpack(task[LENGTH:]).head["model"]))
+
+    def next_done(self, _wait_s):
+        number, model = self._waiting.pop()
+        return number, Message({"error": {"class": self._errors[model], "message": "no"}})
+
+
+def test_failures_are_told_in_the_order_of_the_list_and_the_first_gives_the_exit_code(catalog):
+    errors = {"a/bad": "FormatError", "b/nowhere": "NotFound"}
+    for names, code in ((["a/bad", "b/nowhere"], 6), (["b/nowhere", "a/bad"], 3)):
+        report = scan([Wanted(name) for name in names], catalog, Backwards(errors))
+        assert [failure.name for failure in report.failed] == names
+        assert exit_code(report) == code
 
 
 def test_a_budget_holds_for_each_model(tiny_hub, start_workers, catalog):
@@ -201,9 +306,9 @@ def test_a_scan_that_is_killed_and_run_again_ends_with_the_same_catalog(tiny_hub
     seen = 0
     while seen < 2 and time.monotonic() < due:
         time.sleep(0.05)
-        if broken.exists():
-            with open_catalog(broken, read_only=True) as reading:
-                seen = reading.count()
+        # until its tables are there it is no catalog
+        with suppress(NotFound, FormatError), open_catalog(broken, read_only=True) as reading:
+            seen = reading.count()
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert 2 <= seen < COUNT

@@ -96,3 +96,4 @@ def test_a_folder_of_a_hub_models_name_is_not_taken_for_it(tmp_path, monkeypatch
     (tmp_path / "owner" / "name").mkdir(parents=True)
     assert argument("owner/name@v1") == "hf://owner/name@v1"
     assert argument("./base") == "./base"
+    assert argument("a" * 300) == "a" * 300

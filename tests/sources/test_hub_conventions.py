@@ -118,6 +118,11 @@ def test_official_cache_is_used_first(hub, official, session_for, model_folder):
     assert checkpoint.provenance.commit == hub.commit
 
 
+def test_a_file_of_a_name_that_this_machine_cannot_have_is_missing(hub, official, session_for):
+    with pytest.raises(NotFound):
+        open_checkpoint(f"hf://{REPO}/{'a' * 300}.safetensors", session_for(hub, hub_cache=official))
+
+
 def test_partly_filled_official_cache(hub, tmp_path, session_for):
     cache = tmp_path / "official"
     hf_hub_download(REPO, WEIGHTS, endpoint=hub.endpoint, cache_dir=cache, token=False)

@@ -316,7 +316,7 @@ def test_a_study_from_the_command_line(tiny_models, tmp_path):
     arguments = ["study", "sanity", "--models", models, "--out", str(tmp_path / "out"), "--lang", "ko", "-q"]
     found = CliRunner().invoke(main, arguments, standalone_mode=False)
     assert found.return_value == 0, found.output
-    assert re.search(r"^sanity: 텐서 \d+쌍 중 \d+쌍이", found.stdout, re.MULTILINE)
+    assert re.search(r"^sanity: 텐서 \d+쌍 중 \d+쌍은", found.stdout, re.MULTILINE)
     assert "not drawn" not in found.stderr
     page = (tmp_path / "out" / "RESULTS.md").read_text()
     assert "first" in page

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 from PIL import Image
@@ -14,6 +15,7 @@ from kinprint.studies.outcome import (
     Check,
     Column,
     ModelOutcome,
+    PartOutcome,
     Picture,
     Section,
     columns,
@@ -165,12 +167,40 @@ def pairs_of(*rows):
 def test_what_was_found_in_one_sentence():
     same = (0.99, -0.5)
     found = outcome_of(pairs_of(same, (0.95, -9.0), (0.2, float("nan"))), pairs_of(same))
-    assert str(found.finding) == "1 of 2 pairs of tensors agree beyond shuffling (p < 10^-6), 2 have a cosine over 0.9"
+    told = "1 of 2 pairs of tensors are shown to agree beyond shuffling (p < 10^-6), 2 have a cosine over 0.9"
+    assert str(found.finding) == told
     assert "2쌍 중 1쌍" in found.finding.render("ko")
     checked = Section(checks=[Check(Text("x"), 0.5, 0.5), Check(Text("y"), 0.5, 0.9), Check(Text("z"), 1.0, None)])
     both = str(outcome_of(pairs_of(same), checked).finding)
     assert both.endswith("; 1 of 2 published figures agree")
     assert str(outcome_of(Section()).finding) == "0 tables"
+
+
+@pytest.mark.parametrize(
+    ("names", "figures"), [("z", (9.63,)), ("pearson; pearson_sd", (0.988, 0.1026)), ("z", (4.7,)), ("layer", (3.0,))]
+)
+def test_a_weak_bound_is_not_told_as_no_agreement(names, figures):
+    section, far = pairs_of((0.99, -0.5)), figures[0] / (figures[1:] or (1.0,))[0] > 4.75
+    section.add_table("more", Text("More"), columns(f"cosine; log10_p; {names}"), [(0.9997, -3.71, *figures)])
+    found = outcome_of(section).finding
+    assert str(found).startswith("0 of 2 pairs of tensors are shown to agree")
+    assert ("of 1 more z is over 4.75" in str(found)) == (far and names != "layer")
+    assert ("1쌍은 z가 4.75보다" in found.render("ko")) == (far and names != "layer")
+
+
+def test_figures_of_made_up_vectors_are_not_said_of_the_models(tmp_path):
+    made_up = Section(checks=[Check(Text("x"), 0.5, 0.5)])
+    part = PartOutcome("toy", Text("Toy"), made_up, uses_models=False)
+    member = ModelOutcome("one", "x/one", None, "llama", 4, 64, 1000, False, None)
+    found = replace(outcome_of(pairs_of((0.99, -0.5)), members=[member]), parts=(part,))
+    assert str(found.finding) == "1 of 1 published figures of made-up vectors agree, none is of these models"
+    assert "none is of the models above" in write_outcome(found, tmp_path).read_text()
+    assert str(replace(found, models=()).finding) == "1 of 1 published figures agree"
+
+
+def test_where_p_is_an_upper_bound_is_told(tmp_path):
+    assert "Elsewhere it is an upper bound" in write_outcome(outcome_of(pairs_of((0.9, -9.0))), tmp_path).read_text()
+    assert "upper bound" not in write_outcome(outcome_of(Section()), tmp_path).read_text()
 
 
 def test_several_studies_have_an_index(tmp_path):

@@ -10,7 +10,7 @@ from kinprint._util.plain import short_names
 from kinprint.errors import BadSelection, BadSetting
 from kinprint.results.tree import FamilyTree
 from kinprint.sources.session import Session
-from kinprint.tree import build_tree
+from kinprint.tree import build_tree, compare_many
 from support.hub import HubServer
 
 
@@ -19,6 +19,19 @@ def test_one_model_is_no_tree(command, short):
     assert done.code == 2
     assert "a tree needs two models or more, got 1" in done.err
     assert done.out == ""
+
+
+@pytest.mark.parametrize("function", [build_tree, compare_many])
+def test_one_name_is_no_list_of_its_letters(function, short):
+    for one in (str(short / "base"), short / "base"):
+        with pytest.raises(BadSelection, match=f"{function.__name__}: expected a list of models, got ") as caught:
+            function(one)
+        assert caught.value.hint == f"kinprint.{function.__name__}([a, b])"
+
+
+def test_one_model_has_no_pairs(short):
+    with pytest.raises(BadSelection, match=r"^compare_many: expected two models or more, got 1"):
+        compare_many([short / "base"])
 
 
 def test_no_model_is_no_tree(command):

@@ -112,7 +112,7 @@ def test_what_another_setting_kept_is_not_used(changes, tmp_path):
     other = replace(TINY, **changes)
     model, seen = trained(other, tmp_path)
     assert len(seen) == other.steps
-    assert model.note is None
+    assert model.note == f"{name} is of other settings or versions, and was not used."
     assert (tmp_path / name).exists(), "nor removed"
 
 

@@ -1,4 +1,4 @@
-"""Write files whole, or not at all, and never over what is read."""
+"""Write files whole, or not at all, and never over what is in use; look at paths that anybody may have written."""
 
 import os
 import secrets
@@ -12,11 +12,49 @@ from pathlib import Path
 from kinprint.errors import FileTooLarge, StorageError
 
 _read: set[str] = set()  # real paths of what this process has read of models
+_in_use: dict[str, str] = {}  # real paths that a catalog or a key has in this process, and what is there
 
 
 def remember_read(path: Path) -> None:
     """Remember a file of a model: from now on nothing is written over it."""
     _read.add(os.path.realpath(path))
+
+
+def remember_in_use(path: Path, what: str) -> None:
+    """Remember a place, whether there is a file yet or not: from now on nothing that is asked for is written there."""
+    _in_use[os.path.realpath(path)] = what
+
+
+def refuse_in_use(target: Path) -> None:
+    """Raise StorageError for a target that is in use, also through a link."""
+    what = _in_use.get(os.path.realpath(target))
+    if what is not None:
+        raise StorageError(f"cannot write {target}: it is {what}", hint="name another file")
+
+
+def user_path(text: str | os.PathLike[str]) -> Path:
+    """Return a path as people write it; a ~ of nobody's stays."""
+    path = Path(text)
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
+
+
+# What pathlib asks of a path raises where a name is longer than any file's; strangers write such names.
+def is_there(path: Path) -> bool:
+    """Whether there is something at a path."""
+    return os.path.exists(path)  # noqa: PTH110
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path leads to a folder."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def is_file(path: Path) -> bool:
+    """Whether a path leads to a file."""
+    return os.path.isfile(path)  # noqa: PTH113
 
 
 def read_whole(file: Path, most: int) -> bytes:
@@ -30,7 +68,8 @@ def read_whole(file: Path, most: int) -> bytes:
 
 
 def write_whole(target: Path, data: bytes) -> None:
-    """Write a file; a reader sees all of it or none. StorageError if it cannot be written."""
+    """Write a file that was asked for; a reader sees all of it or none. StorageError if it cannot be written."""
+    refuse_in_use(target)
     with replacing(target) as temporary:
         temporary.write_bytes(data)
 

@@ -21,6 +21,8 @@ MOST_MEMBERS = 10_000
 MOST_RATIO = 200  # times that a member may shrink; reports shrink ten times, and deflate could a thousand
 _FIRST_READ = 1 << 16
 _STEP = 1 << 20
+_ZIP = b"PK"  # every archive begins so
+_WRITE = "kinprint compare A B --bundle FILE writes a bundle"
 _TRUST = "no kinprint wrote this; do not trust it"
 
 
@@ -71,11 +73,17 @@ def open_container(path: Path, max_bytes: int | None = DEFAULT_MAX_BYTES) -> Ite
     """Open a bundle and check its directory; FormatError if the archive cannot be one: truncated, too large, other members."""
     label = printable(str(path))
     with Session(Settings(offline=True)) as session:
-        source = LocalFile(path, label, session.traffic)
+        try:
+            source = LocalFile(path, label, session.traffic)
+        except NotFound as error:
+            raise NotFound(error.message, hint=_WRITE) from None
         reader = Reader(session, source)
         try:
             members = read_directory(reader, _FIRST_READ)
         except FormatError as error:
+            if source.size < len(_ZIP) or bytes(reader.read(0, len(_ZIP))) != _ZIP:
+                said = f"{label}: is no zip archive, which begins with {_ZIP.decode()}; so this is no evidence bundle"
+                raise FormatError(said, hint=_WRITE) from error
             raise FormatError(f"{error.message}; so this is no evidence bundle", hint=error.hint) from error
         _check(members, label, max_bytes)
         starts = locate(reader, list(members.values()))
@@ -83,7 +91,7 @@ def open_container(path: Path, max_bytes: int | None = DEFAULT_MAX_BYTES) -> Ite
         with path.open("rb") as file:
             yield Container(SharedFile(file), members, starts, label)
     except FileNotFoundError:
-        raise NotFound(f"{label}: no such file") from None
+        raise NotFound(f"{label}: no such file", hint=_WRITE) from None
 
 
 def _check(members: Mapping[str, ZipMember], label: str, max_bytes: int | None) -> None:
@@ -92,7 +100,7 @@ def _check(members: Mapping[str, ZipMember], label: str, max_bytes: int | None) 
     missing = [name for name in NEEDED if name not in members]
     if missing:
         said = f"{label}: has no {missing[0]}, so it is no evidence bundle"
-        raise FormatError(said, hint="see kinprint compare --bundle")
+        raise FormatError(said, hint=_WRITE)
     for name, member in members.items():
         enclosed = BYTES.match(name) is not None
         where = f"{label}: member {printable(name, 200)!r}"

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kinprint._util.files import is_file, is_folder
 from kinprint._util.plain import printable
 from kinprint.bundle.access import Access
 from kinprint.bundle.container import Container
@@ -122,9 +123,9 @@ def _open(session: Session, source: SourceRecord) -> Folder:
     if where.kind in WEB:
         return session.open_folder(ModelRef(source.text, "url", url=where.location))
     path, shown = Path(where.location), printable(where.location)
-    if where.kind == "folder" and not path.is_dir():
+    if where.kind == "folder" and not is_folder(path):
         raise SourceError(Text("there is no folder {place} here", place=shown))
-    if where.kind != "folder" and not path.is_file():
+    if where.kind != "folder" and not is_file(path):
         raise SourceError(Text("there is no file {place} here", place=shown))
     return session.open_folder(ModelRef(source.text, where.kind, path=path))
 

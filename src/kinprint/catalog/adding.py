@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,9 +12,19 @@ from kinprint._util.files import read_whole
 from kinprint._util.plain import printable
 from kinprint._util.progress import Progress
 from kinprint._version import __version__
-from kinprint.catalog.entry import ERROR_CHARS, NAME_CHARS, Entry, Failure, Item, key_of
+from kinprint.catalog.entry import ERROR_CHARS, NAME_CHARS, Entry, Failure, Item, check_name, key_of
 from kinprint.catalog.store import Catalog
-from kinprint.errors import BadSelection, FileTooLarge, FormatError, KinprintError, NotFound
+from kinprint.errors import (
+    BadSelection,
+    BadSetting,
+    FileTooLarge,
+    FormatError,
+    KinprintError,
+    NeedsExtra,
+    NotFound,
+    OfflineError,
+    StorageError,
+)
 from kinprint.fingerprints.file import FILE_CAP, SUFFIX, Fingerprint, from_bytes, to_bytes
 from kinprint.fingerprints.recall import recall_vectors
 from kinprint.fingerprints.report import fingerprint_of, methods_of, reading_options
@@ -23,6 +34,10 @@ from kinprint.refs import path_text, public
 from kinprint.results.options import Options
 from kinprint.sources.session import Session, running
 from kinprint.sources.settings import Settings
+
+NOT_ITS_FAULT = (BadSelection, BadSetting, NeedsExtra, OfflineError, StorageError)
+"""Errors that the model and its address have no part in, which are not noted of it."""
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def fingerprint_model(
@@ -40,10 +55,11 @@ def fingerprint_model(
     Parameters
     ----------
     model : hub id, folder, file, URL, or a fingerprint file (``.kfp``).
-    name : name of the entry, instead of the repository's or the folder's.
+    name : name of the entry, instead of the repository's or the folder's; BadSelection for one that no entry may have.
     options, settings, session, progress, chosen : as for `kinprint.make_fingerprint`.
     """
     text = path_text(model)
+    _check_name(name)
     if text.endswith(SUFFIX):
         return _from_file(Path(text), name)
     wanted = reading_options(options, chosen, model)
@@ -62,13 +78,18 @@ def add_model(
 
     A hub repository whose commit is entered already is not read again. Without a commit a name alone tells nothing: the model is
     read, and BadSelection is raised if another one stands there under its name. `how` is passed on to `fingerprint_model`.
+    A failure noted under the name that was asked for is forgotten.
     """
-    session = how.get("session")
+    _check_name(name)
+    session, found, new = how.get("session"), None, False
     if session is not None and not replace:
         found = _standing(catalog, path_text(model), session, name, Options.of(None, **_chosen(how)))
-        if found is not None:
-            return found, False
-    return enter(catalog, fingerprint_model(model, name=name, **how), replace=replace)
+    if found is None:
+        found, new = enter(catalog, fingerprint_model(model, name=name, **how), replace=replace)
+    asked = noted_name(path_text(model))
+    if not new or asked != found.name:
+        catalog.forget(asked, found.revision)
+    return found, new
 
 
 def enter(catalog: Catalog, item: Item, *, replace: bool = False) -> tuple[Entry, bool]:
@@ -82,6 +103,14 @@ def enter(catalog: Catalog, item: Item, *, replace: bool = False) -> tuple[Entry
         said = f"another model is entered as {found.name!r} in {catalog.place}, and neither has a commit"
         raise BadSelection(said, hint="choose another name with --name, or --replace it")
     return found, False
+
+
+def _check_name(name: str | None) -> None:
+    try:
+        if name is not None:
+            check_name(name, None, "--name")
+    except FormatError as error:
+        raise BadSelection(error.message, hint="choose another name") from error
 
 
 def _chosen(how: dict[str, Any]) -> dict[str, Any]:
@@ -151,11 +180,35 @@ def _name(model: Model, session: Session) -> str:
     return f"{ref.repo}/{file}" if file else ref.repo
 
 
+def note_failure(catalog: Catalog, model: str, error: KinprintError, session: Session, name: str | None = None) -> None:
+    """Note why a model could not be entered, under what its entry would be called: once it is entered the note goes.
+
+    What the model or its address has no part in is not noted: a wrong option, a full disk, a missing extra, --offline.
+    """
+    if model.strip() and not isinstance(error, NOT_ITS_FAULT):
+        catalog.fail(_failure(model, error, session, name))
+
+
+def _failure(model: str, error: KinprintError, session: Session, name: str | None) -> Failure:
+    try:
+        ref = session.find(model)
+    except KinprintError:  # it names nothing
+        return failure_of(name or model, error)
+    commit = ref.revision if ref.revision is not None and _COMMIT.fullmatch(ref.revision) else None
+    own = ref.path.resolve().name if ref.path is not None else ref.repo and "/".join(filter(None, (ref.repo, ref.file)))
+    return failure_of(name or own or model, error, commit)
+
+
 def failure_of(name: str, error: Exception, revision: str | None = None) -> Failure:
     """Note why a model could not be entered; of an address nothing that may be secret, of the error its class and message."""
     said = error.message if isinstance(error, KinprintError) else str(error)
     text = printable(f"{type(error).__name__}: {said}", ERROR_CHARS)
-    return Failure(printable(public(name), NAME_CHARS), revision, text, now())
+    return Failure(noted_name(name), revision, text, now())
+
+
+def noted_name(asked: str) -> str:
+    """Return the name under which it is noted that a model could not be entered: as it was asked for, without secrets."""
+    return printable(public(asked), NAME_CHARS)
 
 
 def now() -> str:

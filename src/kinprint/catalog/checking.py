@@ -10,11 +10,20 @@ from kinprint.fingerprints.recall import recall_vectors
 from kinprint.text import Text
 
 Row = Sequence[object]
+_NOT_ITS_KEY = Text("its fingerprint is damaged: the SHA-256 is not its key")
 
 
-def fresh_vectors(fingerprint: bytes, where: str) -> Vectors:
-    """Return the recall vectors of a fingerprint file."""
-    return recall_vectors(from_bytes(fingerprint, where))
+def fresh_vectors(key: object, name: object, stored: object, problems: list[Problem]) -> Vectors:
+    """Return the recall vectors of a stored fingerprint; none of a damaged one, and what is wrong with it joins `problems`."""
+    data, shown = as_bytes(stored), printable(str(name))
+    try:
+        if key_of(data) != key:
+            problems.append(Problem(str(key), shown, _NOT_ITS_KEY))
+            return {}
+        return recall_vectors(from_bytes(data, shown))
+    except KinprintError as error:
+        problems.append(Problem(str(key), shown, Text("its fingerprint cannot be read: {why}", why=_why(error))))
+        return {}
 
 
 def check_stored(
@@ -36,7 +45,7 @@ def check_stored(
         stored = fingerprint()
         data = as_bytes(stored[0]) if stored else b""
         if key_of(data) != entry.key:
-            yield Problem(key, name, Text("its fingerprint is damaged: the SHA-256 is not its key"))
+            yield Problem(key, name, _NOT_ITS_KEY)
             return
         yield from disagreements(entry, from_bytes(data, name))
     except KinprintError as error:

@@ -2,13 +2,14 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint._util.plain import printable
 from kinprint._util.strange_json import parse_json
 from kinprint.errors import FormatError
 from kinprint.fingerprints.file import FILE_CAP
@@ -64,6 +65,15 @@ class Item(NamedTuple):
     vectors: Vectors
 
 
+class Stored(NamedTuple):
+    """An entry as a store holds it; its record may be damaged, and what stands beside it still says which it is."""
+
+    key: str
+    name: str
+    revision: str  # "" for none
+    record: bytes
+
+
 @dataclass(frozen=True)
 class Candidate:
     """An entry that is near in one family of recall vectors. Near is no relation: stage two tests that."""
@@ -80,6 +90,7 @@ class Problem:
     key: str | None
     name: str | None
     what: Text
+    file: bool = False  # the file itself is damaged, and may refuse every change
 
 
 @dataclass(frozen=True)
@@ -117,6 +128,29 @@ def from_record(raw: bytes, where: str) -> Entry:
         raise FormatError(f"{where}: the record of an entry cannot be read: {error!s:.200}") from error
     check_entry(entry, where)
     return entry
+
+
+def stored_row(row: Sequence[object]) -> Stored:
+    """Return a row of a file's table; a stranger's file may hold any type."""
+    return Stored(str(row[0]), str(row[1]), str(row[2]), as_bytes(row[3]))
+
+
+def entry_of(stored: Stored, place: str) -> Entry:
+    """Read the record of a stored entry; FormatError if it is damaged, or another's."""
+    where = f"{place}, {printable(stored.name)} {printable(stored.key, 12)}"
+    hint = f"kinprint catalog remove {printable(stored.key)}, then add the model again"
+    try:
+        entry = from_record(stored.record, where)
+    except FormatError as error:
+        raise FormatError(error.message, hint=hint) from error
+    if (entry.key, entry.name, entry.revision or "") != stored[:3]:
+        raise FormatError(f"{where}: its record belongs to another entry, {entry.name}", hint=hint)
+    return entry
+
+
+def width_mark(hidden: int) -> bytes:
+    """Return what stands in the record of every entry of a width, and in no other: quotes inside a text have a backslash."""
+    return f'"hidden":{hidden},'.encode()
 
 
 def seal(record: bytes, vectors: Vectors) -> str:

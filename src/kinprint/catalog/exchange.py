@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
 
-from kinprint._util.files import replacing
+from kinprint._util.files import refuse_in_use, replacing
 from kinprint._util.plain import printable
 from kinprint._util.progress import Progress, quiet
 from kinprint._util.strange_json import parse_json
 from kinprint._version import __version__
 from kinprint.catalog.checking import disagreements
-from kinprint.catalog.entry import RECORD_CAP, Entry, Item, from_record, key_of, to_record
+from kinprint.catalog.entry import RECORD_CAP, Entry, Item, Problem, from_record, key_of, to_record
+from kinprint.catalog.file import PATH_CHARS
 from kinprint.catalog.signing import signer, verify
 from kinprint.catalog.store import Catalog
 from kinprint.errors import FormatError, NotFound, SchemaError
 from kinprint.fingerprints.file import FILE_CAP, from_bytes
 from kinprint.fingerprints.recall import recall_vectors
+from kinprint.text import Text
 
 SCHEMA, SCHEMA_VERSION = "kinprint.catalog", 1
 _DAMAGED = "fetch the file again from its maker; nothing of it was imported"
@@ -34,13 +37,17 @@ _DAMAGED = "fetch the file again from its maker; nothing of it was imported"
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: ``digest`` is what to publish beside the file; ``signed`` tells whether a key vouches for it."""
+    """What was written: ``digest`` is what to publish beside the file; ``signed`` tells whether a key vouches for it.
+
+    ``skipped`` are the entries that are not in it, because their records or fingerprints cannot be read.
+    """
 
     file: str
     entries: int
     bytes: int
     digest: str
     signed: bool
+    skipped: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,22 +91,34 @@ class _Hashed:
 def export_catalog(
     catalog: Catalog, target: Path, *, contains: str = "", key: Path | None = None, tell: Progress = quiet
 ) -> Exported:
-    """Write a catalog, or the entries whose names hold `contains`, to a file, whole or not at all; `key` signs it."""
+    """Write a catalog, or the entries whose names hold `contains`, to a file, whole or not at all; `key` signs it.
+
+    Entries whose records or fingerprints are damaged are left out and named.
+    """
     total, count = catalog.count(), 0
+    skipped: list[Problem] = []
     sign = None if key is None else signer(key)
+    refuse_in_use(target)
     with replacing(target) as temporary, temporary.open("wb") as file:
         out = _Hashed(file)
         out.write(_line({"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "made_by": f"kinprint {__version__}"}))
-        for entry in catalog.entries(contains=contains):
-            tell("entries", count, total)
-            data = catalog.fingerprint(entry.key)
+        for entry in catalog.entries(contains=contains, problems=skipped):
+            tell("entries", count + len(skipped), total)
+            try:
+                data = catalog.fingerprint(entry.key)
+            except NotFound:  # removed meanwhile
+                continue
+            except FormatError as error:
+                why = Text("its fingerprint cannot be read: {why}", why=error.message)
+                skipped.append(Problem(entry.key, entry.name, why))
+                continue
             out.write(_line({"bytes": len(data), "record": orjson.Fragment(to_record(entry))}))
             out.write(data)
             count += 1
         digest = out.hash.hexdigest()
         signature = None if sign is None else sign(digest)
         out.write(_line({"entries": count, "sha256": digest, "signature": signature}))
-    return Exported(str(target), count, out.at, digest, signature is not None)
+    return Exported(printable(str(target), PATH_CHARS), count, out.at, digest, signature is not None, tuple(skipped))
 
 
 def _line(data: dict[str, Any]) -> bytes:
@@ -123,26 +142,43 @@ def import_catalog(
     key : public key of the maker; the file must carry its signature.
     digest : SHA-256 that the maker published elsewhere; the file must have it.
     """
-    label = printable(file.name)
+    with _opened(file) as reader:
+        size = max(1, file.stat().st_size)
+        seen: list[Entry] = []
+
+        def items() -> Iterator[Item]:
+            for item in reader.items():
+                tell("importing", reader.file.at, size)
+                seen.append(item.entry)
+                yield item
+            reader.finish(key=key, digest=digest)  # inside the transaction: what is not vouched for is not stored
+
+        added = catalog.add_all(items(), replace=replace)
+    return Imported(printable(str(file), PATH_CHARS), len(seen), added, reader.digest, reader.signature, reader.made_by)
+
+
+def check_export(file: Path, *, key: Path | None = None, digest: str | None = None, tell: Progress = quiet) -> None:
+    """Read a published file and store nothing; what `import_catalog` would refuse is refused."""
+    with _opened(file) as reader:
+        size = max(1, file.stat().st_size)
+        for _ in reader.items():
+            tell("checking", reader.file.at, size)
+        reader.finish(key=key, digest=digest)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[_Reader]:
+    label, hint = printable(file.name), "name a file that kinprint catalog export wrote"
     try:
-        with file.open("rb") as opened:
-            size = max(1, file.stat().st_size)
-            reader = _Reader(_Hashed(opened), label)
-            seen: list[Entry] = []
-
-            def items() -> Iterator[Item]:
-                for item in reader.items():
-                    tell("importing", reader.file.at, size)
-                    seen.append(item.entry)
-                    yield item
-                reader.finish(key=key, digest=digest)  # inside the transaction: what is not vouched for is not stored
-
-            added = catalog.add_all(items(), replace=replace)
+        opened = file.open("rb")
     except IsADirectoryError as error:
-        raise NotFound(f"{label} is a folder", hint="name a file that kinprint catalog export wrote") from error
+        raise NotFound(f"{label} is a folder", hint=hint) from error
     except FileNotFoundError as error:
-        raise NotFound(f"{label}: no such file", hint="name a file that kinprint catalog export wrote") from error
-    return Imported(str(file), len(seen), added, reader.digest, reader.signature, reader.made_by)
+        raise NotFound(f"{label}: no such file", hint=hint) from error
+    except OSError as error:
+        raise NotFound(f"cannot read {label}: {error.strerror}", hint=hint) from error
+    with opened:
+        yield _Reader(_Hashed(opened), label)
 
 
 class _Reader:

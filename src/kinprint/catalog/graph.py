@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kinprint._version import __version__
 from kinprint.catalog.entry import Entry
@@ -17,6 +17,7 @@ LOG10_ALPHA = -6.0
 """Chance of one false relation in the whole graph, as a power of ten: p-values are multiplied by the number of pairs."""
 
 _STRONG = re.compile(r"etag:[0-9a-f]{64}")  # the SHA-256 by which the hub names large files
+_NOT_PROPOSED = Text("the search for relatives did not propose the pair")
 Pair = tuple[int, int]
 
 
@@ -27,6 +28,8 @@ class Shown:
     log10_p: float | None
     tests: int = 0
     in_place: float = 0.0
+    standing: int = 0
+    correlation: float = 0.0
     reason: Text | None = None
 
 
@@ -79,21 +82,30 @@ def declared_pairs(entries: Sequence[Entry]) -> tuple[dict[Pair, int], list[tupl
     return pairs, outside
 
 
-def family_graph(place: str, entries: Sequence[Entry], shown: Mapping[Pair, Shown]) -> FamilyGraph:
-    """Put what was measured beside what is declared. `shown` holds the pairs that were proposed, smaller number first."""
+def family_graph(
+    place: str, entries: Sequence[Entry], shown: Mapping[Pair, Shown], unread: Mapping[int, Text] | None = None
+) -> FamilyGraph:
+    """Put what was measured beside what is declared. `shown` holds the pairs that were proposed, smaller number first.
+
+    Of entries that are `unread`, for a reason, no pair could be compared, whether it was proposed or not.
+    """
     count = len(entries)
     total = count * (count - 1) // 2
+    damaged = dict(unread or {})
+    shown = {pair: found for pair, found in shown.items() if not damaged.keys() & set(pair)} if damaged else shown
     correction = math.log10(max(total, 1))
     declared, outside = declared_pairs(entries)
     explained = _joined_by_cards(entries, declared)
     related = _Groups(count)
     edges: list[GraphEdge] = []
-    reasons: Counter[Text] = Counter()
+    reasons = Counter({reason: count - 1 - others for others, reason in enumerate(damaged.values())})
+    lost = reasons.total()
     compared = neither = 0
     for pair in sorted({*shown, *declared}):
         found, base = shown.get(pair), declared.get(pair)
         if found is None or found.log10_p is None:
-            reason = Text("the search for relatives did not propose the pair") if found is None else found.reason
+            why = next((damaged[one] for one in pair if one in damaged), _NOT_PROPOSED)
+            reason = why if found is None else found.reason
             if found is not None:
                 reasons[reason or Text("no test could run")] += 1
             if base is not None:
@@ -107,18 +119,8 @@ def family_graph(place: str, entries: Sequence[Entry], shown: Mapping[Pair, Show
             continue
         if related_here:
             related.join(*pair)
-        edges.append(
-            GraphEdge(
-                *pair,
-                _state(base is not None, related_here),
-                base,
-                log10_p,
-                found.tests,
-                found.in_place,
-                same_files(entries[pair[0]], entries[pair[1]]),
-                explained.find(pair[0]) == explained.find(pair[1]),
-            )
-        )
+        edge = _compared(pair, found, log10_p, base, same_files(entries[pair[0]], entries[pair[1]]))
+        edges.append(replace(edge, explained=explained.find(pair[0]) == explained.find(pair[1])))
     return FamilyGraph(
         schema=FamilyGraph.SCHEMA,
         schema_version=GRAPH_VERSION,
@@ -130,9 +132,23 @@ def family_graph(place: str, entries: Sequence[Entry], shown: Mapping[Pair, Show
         compared=compared,
         neither=neither,
         not_comparable=tuple(ReasonCount(reason, pairs) for reason, pairs in reasons.most_common()),
-        not_tested=total - len(shown),
+        not_tested=total - lost - len(shown),
         log10_alpha=LOG10_ALPHA,
         made_by=f"kinprint {__version__}",
+    )
+
+
+def _compared(pair: Pair, found: Shown, log10_p: float, base: int | None, same: bool) -> GraphEdge:
+    return GraphEdge(
+        *pair,
+        _state(base is not None, log10_p <= LOG10_ALPHA),
+        base,
+        log10_p,
+        found.tests,
+        found.in_place,
+        same,
+        standing=found.standing,
+        correlation=found.correlation,
     )
 
 

@@ -9,48 +9,52 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from typing import Any
 
 import numpy as np
 
 from kinprint._util.cores import on_all_cores
 from kinprint._util.plain import printable
 from kinprint._util.progress import Progress, quiet
+from kinprint.catalog.addresses import shown_address
 from kinprint.catalog.checking import check_stored, fresh_vectors
+from kinprint.catalog.connecting import connected
 from kinprint.catalog.entry import (
     Candidate,
-    Entry,
     Failure,
     Item,
     Problem,
     Stats,
+    Stored,
     Vectors,
     as_bytes,
     check_item,
     check_name,
-    from_record,
     key_of,
     packed,
     seal,
     to_record,
+    width_mark,
 )
-from kinprint.catalog.store import Catalog, ambiguous, damaged_fingerprint, not_there, numbers_of, other_recall
+from kinprint.catalog.store import (
+    Catalog,
+    ambiguous,
+    damaged_fingerprint,
+    no_catalog,
+    not_there,
+    numbers_of,
+    other_recall,
+)
 from kinprint.errors import (
     AccessDenied,
-    BadReference,
     FormatError,
     KinprintError,
-    NotFound,
     SchemaError,
     StorageError,
     TransferError,
     imported,
 )
 from kinprint.fingerprints.recall import FAMILIES, RECALL_VERSION
-
-if TYPE_CHECKING:
-    import psycopg
 
 _TABLES = """
 CREATE TABLE kinprint.entries (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key text NOT NULL UNIQUE, name text NOT NULL,
@@ -62,15 +66,14 @@ CREATE TABLE kinprint.failures (name text NOT NULL, revision text NOT NULL, erro
 """
 # Steps from version to version, each once and in this order; one that was published is never changed, a new one is added.
 MIGRATIONS: tuple[str, ...] = (_TABLES,)
+_STORED = "key, name, revision, record"  # columns of an entry, as `Stored` has them
 _LOCK = 0x6B696E70  # number of the advisory lock under which tables are made or changed
-_CONNECT_S = 10
 _LEAST_INDEXED = 20_000  # entries: below, reading all vectors takes milliseconds and finds every one of them
 _INDEX_MEMORY = (
     "1GB"  # for finding the centres of a thousand lists; the server's default of 64 MB does for 20,000 entries
 )
 _LISTS = 1.5  # times the root of the number of entries: finer lists are searched faster, and take longer to make
 _PROBES_SHARE = 0.03  # of the lists that a search looks through
-_REFUSED = ("authentication failed", "no password supplied", "role ")
 
 
 _NEAR = "SELECT '{family}' AS family, id, v <#> %s::vector AS d FROM kinprint.recall_{family} ORDER BY v <#> %s::vector LIMIT %s"
@@ -79,7 +82,7 @@ _NEAR = "SELECT '{family}' AS family, id, v <#> %s::vector AS d FROM kinprint.re
 class PostgresCatalog(Catalog):
     """A catalog in a database."""
 
-    def __init__(self, address: str, *, read_only: bool = False) -> None:
+    def __init__(self, address: str, *, read_only: bool = False, make: bool = True) -> None:
         self.place, self.read_only = shown_address(address), read_only
         self._psycopg: Any = imported("psycopg", "a catalog in PostgreSQL", extra="postgres")
         self._db = connected(address)
@@ -88,19 +91,18 @@ class PostgresCatalog(Catalog):
         self._probes: dict[Any, str] = {}  # lists that a search on each of them looks through, as last set
         try:
             with self._telling():
-                self._prepare()
+                self._prepare(make)
         except BaseException:
             self._db.close()
             raise
 
-    def _prepare(self) -> None:
+    def _prepare(self, make: bool) -> None:
         version = self._version()
-        if version < len(MIGRATIONS) and not self.read_only:
+        if version < len(MIGRATIONS) and not self.read_only and (make or version):
             self._migrate()
             version = self._version()
         if version == 0:
-            said = f"there is no catalog in {self.place}"
-            raise NotFound(said, hint="kinprint catalog add MODEL --catalog … makes it")
+            raise no_catalog(f"in {self.place}", " --catalog …")
         if version != len(MIGRATIONS):
             said = f"{self.place} is a catalog of version {version}; this program knows {len(MIGRATIONS)}"
             hint = "use the newer kinprint that wrote it" if version > len(MIGRATIONS) else "open it for writing once"
@@ -141,6 +143,16 @@ class PostgresCatalog(Catalog):
 
     def _create_recall(self, family: str, width: int) -> None:
         self._db.execute(f"CREATE TABLE kinprint.recall_{family} (id bigint PRIMARY KEY, v vector({width}) NOT NULL)")
+
+    def _empty_recall(self, family: str, width: int) -> None:
+        """Empty the table of a family, or make it; one that is there stays, and with it what its readers may."""
+        table = f"kinprint.recall_{family}"
+        if self._all("SELECT to_regclass(%s)", table)[0][0] is None:
+            self._create_recall(family, width)
+            return
+        self._db.execute(f"DROP INDEX IF EXISTS kinprint.lists_{family}")
+        self._db.execute(f"TRUNCATE {table}")
+        self._db.execute(f"ALTER TABLE {table} ALTER COLUMN v TYPE vector({width})")
 
     def _tell(self, name: str, value: str) -> None:
         self._db.execute(
@@ -239,53 +251,55 @@ class PostgresCatalog(Catalog):
                 row,
             )
 
+    def forget(self, name: str, revision: str | None = None) -> None:
+        """Delete what is noted of a name."""
+        with self._writing():
+            wanted = "DELETE FROM kinprint.failures WHERE name = %s AND revision IN (%s, '')"
+            self._db.execute(wanted, (name, revision or ""))
+
     def failures(self) -> list[Failure]:
         """Return what is noted."""
         order = 'ORDER BY name COLLATE "C", revision COLLATE "C"'
         rows = self._all(f"SELECT name, revision, error, added FROM kinprint.failures {order}")  # noqa: S608
         return [Failure(name, revision or None, error, added) for name, revision, error, added in rows]
 
-    def entries(self, *, contains: str = "") -> Iterator[Entry]:
-        """Yield entries in the order they were added."""
+    def all_stored(self, contains: str = "") -> Iterator[Stored]:
+        """Yield what is stored of entries, in the order they were added."""
         last = 0
         wanted = "id > %s AND position(lower(%s) in lower(name)) > 0"
         while True:
             rows = self._all(
-                f"SELECT id, name, record FROM kinprint.entries WHERE {wanted} ORDER BY id LIMIT 1000",  # noqa: S608
+                f"SELECT {_STORED}, id FROM kinprint.entries WHERE {wanted} ORDER BY id LIMIT 1000",  # noqa: S608
                 last,
                 contains.replace("\0", "\N{REPLACEMENT CHARACTER}"),
             )
             if not rows:
                 return
-            for number, name, record in rows:
-                last = number
-                yield from_record(as_bytes(record), f"{self.place}, {name}")
+            yield from (Stored(*row[:4]) for row in rows)
+            last = rows[-1][4]
 
     def count(self) -> int:
         """Return the number of entries."""
         return int(self._all("SELECT count(*) FROM kinprint.entries")[0][0])
 
-    def get(self, key: str) -> Entry:
-        """Return an entry by its key, or by how that begins."""
-        rows = self._all(
-            "SELECT key, record FROM kinprint.entries WHERE starts_with(key, %s) LIMIT 3", key.replace("\0", "?")
-        )
+    def stored_as(self, key: str) -> Stored:
+        """Return what is stored of an entry, by its key or by how that begins."""
+        wanted = f"SELECT {_STORED} FROM kinprint.entries WHERE starts_with(key, %s) LIMIT 3"  # noqa: S608
+        rows = self._all(wanted, key.replace("\0", "?"))
         if not rows:
             raise not_there(key, self.place)
         if len(rows) > 1:
-            raise ambiguous(key, [found for found, _ in rows])
-        return from_record(as_bytes(rows[0][1]), f"{self.place}, {key[:12]}")
+            raise ambiguous(key, [row[0] for row in rows])
+        return Stored(*rows[0])
 
-    def find(self, name: str, revision: str | None = None) -> Entry | None:
-        """Return the entry of a name and revision, or the newest of a name."""
-        rows = self._all(
-            "SELECT record FROM kinprint.entries WHERE name = %s AND (%s::text IS NULL OR revision = %s)"
-            " ORDER BY id DESC LIMIT 1",
-            name.replace("\0", "?"),
-            revision,
-            revision,
-        )
-        return from_record(as_bytes(rows[0][0]), f"{self.place}, {name}") if rows else None
+    def stored(self, name: str, revision: str | None = None, *, any_case: bool = False) -> Stored | None:
+        """Return what is stored of a name and revision, or of the newest of a name."""
+        newest = f"SELECT {_STORED} FROM kinprint.entries WHERE {{}} AND (%s::text IS NULL OR revision = %s) ORDER BY id DESC"  # noqa: S608
+        values = name.replace("\0", "?"), revision, revision
+        rows = self._all(f"{newest} LIMIT 1".format("name = %s"), *values)
+        if any_case and not rows:  # no index helps here: all names are read
+            rows = self._all(f"{newest} LIMIT 1".format("lower(name) = lower(%s)"), *values)
+        return Stored(*rows[0]) if rows else None
 
     def fingerprint(self, key: str) -> bytes:
         """Return a fingerprint file."""
@@ -348,29 +362,28 @@ class PostgresCatalog(Catalog):
         if stored != str(RECALL_VERSION):
             raise other_recall(stored, RECALL_VERSION, self.place)
 
-    def reindex(self, tell: Progress = quiet) -> int:
+    def reindex(self, tell: Progress = quiet) -> tuple[int, list[Problem]]:
         """Compute all recall vectors anew, and the lists that make a search fast."""
-        done = 0
+        done, problems = 0, list[Problem]()
         with self._writing():
             self._db.execute("LOCK TABLE kinprint.entries IN SHARE ROW EXCLUSIVE MODE")
             numbers = [row[0] for row in self._db.execute("SELECT id FROM kinprint.entries ORDER BY id").fetchall()]
             for family, width in FAMILIES.items():
-                self._db.execute(f"DROP TABLE IF EXISTS kinprint.recall_{family}")
-                self._create_recall(family, width)
+                self._empty_recall(family, width)
             for at, number in enumerate(numbers):
                 tell("recall vectors", at, len(numbers))
-                record, data = self._db.execute(
-                    "SELECT record, data FROM kinprint.entries JOIN kinprint.fingerprints USING (id) WHERE id = %s",
-                    (number,),
-                ).fetchall()[0]
-                vectors = fresh_vectors(data, f"{self.place}, entry {number}")
+                stored = (
+                    "SELECT key, name, data, record FROM kinprint.entries LEFT JOIN kinprint.fingerprints USING (id)"
+                )
+                key, name, data, record = self._db.execute(f"{stored} WHERE id = %s", (number,)).fetchall()[0]
+                vectors = fresh_vectors(key, name, data, problems)
                 self._put_vectors(number, vectors)
                 sealed = seal(as_bytes(record), vectors)
                 self._db.execute("UPDATE kinprint.entries SET seal = %s WHERE id = %s", (sealed, number))
                 done += bool(vectors)
             self._tell("recall_version", str(RECALL_VERSION))
         self.index(tell)
-        return done
+        return done, problems
 
     def index(self, tell: Progress = quiet) -> None:
         """Sort the vectors into lists (IVFFlat) around centres of this catalog's own; a small catalog is searched without."""
@@ -390,6 +403,22 @@ class PostgresCatalog(Catalog):
                     self._tell("probes", str(max(1, round(_PROBES_SHARE * lists))))
             if count < _LEAST_INDEXED:
                 self._db.execute("DELETE FROM kinprint.about WHERE name = 'probes'")
+
+    def has_width(self, hidden: int, *, besides: Collection[str] = ()) -> bool:
+        """Whether any other entry is of a width."""
+        wanted = (
+            "SELECT 1 FROM kinprint.entries WHERE position(%s::bytea in record) > 0 AND key <> ALL(%s::text[]) LIMIT 1"
+        )
+        return bool(self._all(wanted, width_mark(hidden), list(besides)))
+
+    def lacking(self, families: Sequence[str], count: int, *, besides: Collection[str] = ()) -> tuple[int, list[str]]:
+        """Return how many other entries have a recall vector of none of these families, and names of the first."""
+        tables = [f"kinprint.recall_{family}" for family in families if family in FAMILIES]
+        none = [f"NOT EXISTS (SELECT 1 FROM {one} r WHERE r.id = e.id)" for one in tables]  # noqa: S608
+        wanted = f"kinprint.entries e WHERE {' AND '.join([*none, 'key <> ALL(%s::text[])'])}"
+        left = int(self._all(f"SELECT count(*) FROM {wanted}", list(besides))[0][0])  # noqa: S608
+        rows = self._all(f"SELECT name FROM {wanted} ORDER BY id LIMIT %s", list(besides), min(count, left))  # noqa: S608
+        return left, [str(row[0]) for row in rows]
 
     def stats(self) -> Stats:
         """Return what the catalog holds, in numbers."""
@@ -445,41 +474,3 @@ class PostgresCatalog(Catalog):
 def _literal(vector: np.typing.NDArray[np.float32]) -> str:
     """Return a vector as pgvector reads it; nine digits bring every float32 back as it was."""
     return "[" + ",".join(f"{value:.9g}" for value in vector.tolist()) + "]"
-
-
-def connected(address: str) -> psycopg.Connection[Any]:
-    """Connect to a database, every statement by itself; a KinprintError that tells no more of the address than it may."""
-    library: Any = imported("psycopg", "a catalog in PostgreSQL", extra="postgres")
-    try:
-        db: psycopg.Connection[Any] = library.connect(
-            address, autocommit=True, connect_timeout=_CONNECT_S, application_name="kinprint"
-        )
-    except library.Error as error:
-        # The library's own message may repeat any part of the address, so it is neither shown nor chained.
-        failed = _refusal(str(error), shown_address(address))
-    else:
-        return db
-    raise failed
-
-
-def _refusal(said: str, place: str) -> KinprintError:
-    """Tell apart why there is no connection: the library gives no code, and a server of another language says it otherwise."""
-    if any(word in said for word in _REFUSED):
-        return AccessDenied(f"{place} refused the user or password", hint="check the address, PGPASSWORD, ~/.pgpass")
-    if "does not exist" in said and "database" in said:
-        return NotFound(f"{place}: there is no such database", hint="make it first: createdb NAME")
-    return TransferError(
-        f"cannot connect to {place}", hint="check host, port, user and database, and that the server runs"
-    )
-
-
-def shown_address(address: str) -> str:
-    """Return host, port and database of an address: never the user, the password or the options."""
-    try:
-        parts = urlsplit(address)
-        host, port = parts.hostname or "localhost", f":{parts.port}" if parts.port else ""
-    except ValueError:
-        said = "cannot read the address of the catalog: expected postgresql://user@host:port/database"
-        raise BadReference(said, hint="letters such as @ : / in a password are written %40 %3A %2F") from None
-    shown = printable(unquote(parts.path), 100)
-    return f"postgresql://{printable(host, 100)}{port}{shown}"

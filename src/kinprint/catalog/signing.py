@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kinprint._util.files import read_whole
+from kinprint._util.files import read_whole, remember_in_use
 from kinprint.errors import FileTooLarge, FormatError, NotFound, imported
 
 _PREFIX = "ed25519:"
@@ -76,6 +76,7 @@ def _invalid() -> type[Exception]:
 
 
 def _read(key: Path) -> bytes:
+    remember_in_use(key, "a key in use")
     try:
         return read_whole(key, _KEY_CAP)
     except FileTooLarge as error:

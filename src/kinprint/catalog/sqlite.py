@@ -9,72 +9,60 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from kinprint._util.files import make_folder
+from kinprint._util.plain import printable
 from kinprint._util.progress import Progress, quiet
 from kinprint.catalog.arrays import Ids, Part, joined_part, nearest_rows, part_of, positions
 from kinprint.catalog.checking import check_stored, fresh_vectors
 from kinprint.catalog.entry import (
     RECORD_CAP,
     Candidate,
-    Entry,
     Failure,
     Item,
     Problem,
     Stats,
+    Stored,
     Vectors,
     as_bytes,
     check_item,
     check_name,
-    from_record,
     key_of,
     packed,
     seal,
+    stored_row,
     to_record,
+    width_mark,
 )
+from kinprint.catalog.file import APPLICATION, DAMAGED, PATH_CHARS, SCHEMA, SIDE, VERSION, prepare_place, told
 from kinprint.catalog.side_file import BLOCK, SideFile, ids_near, read_side_file, write_side_file
 from kinprint.catalog.store import Catalog, ambiguous, damaged_fingerprint, not_there, numbers_of, other_recall
-from kinprint.errors import FormatError, NotFound, SchemaError, StorageError
+from kinprint.errors import FormatError, KinprintError, SchemaError, StorageError
 from kinprint.fingerprints.file import FILE_CAP
 from kinprint.fingerprints.recall import FAMILIES, RECALL_VERSION
 from kinprint.text import Text
 
-APPLICATION, VERSION = 0x6B696E70, 1
-_SCHEMA = {
-    "about": "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    "entries": "CREATE TABLE entries (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, name TEXT NOT NULL,"
-    " revision TEXT NOT NULL, record BLOB NOT NULL, seal TEXT NOT NULL, UNIQUE (name, revision))",
-    "fingerprints": "CREATE TABLE fingerprints (id INTEGER PRIMARY KEY REFERENCES entries (id), data BLOB NOT NULL)",
-    "vectors": "CREATE TABLE vectors (family TEXT NOT NULL, id INTEGER NOT NULL REFERENCES entries (id),"
-    " data BLOB NOT NULL, PRIMARY KEY (family, id)) WITHOUT ROWID",
-    "failures": "CREATE TABLE failures (name TEXT NOT NULL, revision TEXT NOT NULL, error TEXT NOT NULL,"
-    " added TEXT NOT NULL, PRIMARY KEY (name, revision))",
-    "gone": "CREATE TABLE gone (id INTEGER PRIMARY KEY)",  # entries that a side file may still hold
-}
+_STORED = "key, name, revision, record"  # columns of an entry, as `Stored` has them
 _WAIT_S = 60.0  # for another process that writes; one import of a large catalog takes seconds
 _TAIL = 8192  # entries beyond the side file that are read from the database; more of them make a new side file
-_SIDE = ".recall"
 
 
 class SqliteCatalog(Catalog):
     """A catalog in a file."""
 
-    def __init__(self, path: Path, *, read_only: bool = False, wait_s: float = _WAIT_S) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False, make: bool = True, wait_s: float = _WAIT_S) -> None:
         self.path, self.read_only = path, read_only
-        self.place = str(path)
+        self.place = printable(str(path), PATH_CHARS)
         self._side: SideFile | None = None
         self._tail: dict[str, Part] = {}
         self._tail_last = 0
-        if not path.exists():
-            if read_only:
-                raise NotFound(f"there is no catalog at {path}", hint="kinprint catalog add MODEL makes it")
-            make_folder(path.parent)
+        self._grown = False
+        prepare_place(path, make=make and not read_only)
         with self._telling():
             self._db = self._connect(wait_s)
         try:
@@ -86,11 +74,13 @@ class SqliteCatalog(Catalog):
 
     def _connect(self, wait_s: float) -> sqlite3.Connection:
         # A reader, too, opens for writing where it may: what a killed writer left half done can be undone by it.
-        may_write = not self.path.exists() or os.access(self.path, os.W_OK)
-        mode = "ro" if self.read_only and not may_write else "rw" if self.path.exists() else "rwc"
+        there = os.path.exists(self.path)  # noqa: PTH110 - a name may be longer than any file's
+        may_write = not there or os.access(self.path, os.W_OK)
+        mode = "ro" if self.read_only and not may_write else "rw" if there else "rwc"
         address = f"{self.path.absolute().as_uri()}?mode={mode}"
         opened = sqlite3.connect(address, uri=True, timeout=wait_s, isolation_level=None)
         # A file may be a stranger's: nothing in its schema is run, and no value is larger than ours can be.
+        opened.text_factory = lambda raw: raw.decode("utf-8", "replace")  # of a damaged file; what differs is named
         opened.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, FILE_CAP + RECORD_CAP)
         for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "foreign_keys=ON", "synchronous=FULL"):
             opened.execute(f"PRAGMA {pragma}")
@@ -106,7 +96,7 @@ class SqliteCatalog(Catalog):
             self._db.execute("PRAGMA query_only=ON")
 
     def _create(self) -> None:
-        for statement in _SCHEMA.values():
+        for statement in SCHEMA.values():
             self._db.execute(statement)
         self._db.execute("INSERT INTO about VALUES ('recall_version', ?)", (str(RECALL_VERSION),))
         self._db.execute(f"PRAGMA application_id={APPLICATION}")
@@ -120,7 +110,7 @@ class SqliteCatalog(Catalog):
         if version > VERSION:
             said = f"{self.place} is a catalog of version {version}; this program knows up to {VERSION}"
             raise SchemaError(said, hint="use the newer kinprint that wrote it")
-        if self._tables() != _SCHEMA:
+        if self._tables() != SCHEMA:
             said = f"{self.place}: its tables are not those of a catalog of version {version}"
             raise FormatError(said, hint="restore it from an export; do not open a stranger's file, import it")
 
@@ -134,21 +124,12 @@ class SqliteCatalog(Catalog):
     @contextmanager
     def _telling(self) -> Iterator[None]:
         """Say what the database's errors mean, and what to do."""
-        damaged = "restore the file from an export or a copy; kinprint catalog check names damaged entries"
         try:
             yield
         except UnicodeDecodeError as error:  # of names in a damaged schema, which the library's message repeats
-            raise FormatError(f"{self.place}: what it says of its tables is no text", hint=damaged) from error
+            raise FormatError(f"{self.place}: what it says of its tables is no text", hint=DAMAGED) from error
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_TOOBIG):
-                raise FormatError(f"{self.place}: {error}", hint=damaged) from error
-            hint = "free some space, or name another file with --catalog"
-            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                hint = "another process writes to it; try again when it is done"
-            elif code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
-                hint = "check who owns the file and its folder, or name another with --catalog"
-            raise StorageError(f"{self.place}: {error}", hint=hint) from error
+            raise told(error, self.place) from error
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -177,7 +158,9 @@ class SqliteCatalog(Catalog):
         """Store many models in one transaction."""
         with self._writing():
             self._require_recall()
-            return sum(self._put(item, replace) for item in items)
+            added = sum(self._put(item, replace) for item in items)
+        self._grown |= added > 0
+        return added
 
     def _put(self, item: Item, replace: bool) -> bool:
         entry, key = item.entry, item.entry.key
@@ -215,6 +198,11 @@ class SqliteCatalog(Catalog):
         with self._writing():
             self._db.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?)", row)
 
+    def forget(self, name: str, revision: str | None = None) -> None:
+        """Delete what is noted of a name."""
+        with self._writing():
+            self._db.execute("DELETE FROM failures WHERE name = ? AND revision IN (?, '')", (name, revision or ""))
+
     def failures(self) -> list[Failure]:
         """Return what is noted."""
         rows = self._all("SELECT name, revision, error, added FROM failures ORDER BY name, revision")
@@ -222,36 +210,39 @@ class SqliteCatalog(Catalog):
             Failure(str(name), str(revision) or None, str(error), str(added)) for name, revision, error, added in rows
         ]
 
-    def entries(self, *, contains: str = "") -> Iterator[Entry]:
-        """Yield entries in the order they were added."""
+    def all_stored(self, contains: str = "") -> Iterator[Stored]:
+        """Yield what is stored of entries, in the order they were added."""
         last = 0
         while True:  # in pages: no reader may keep a writer waiting for as long as somebody looks at a list
-            rows = self._all("SELECT id, name, record FROM entries WHERE id > ? ORDER BY id LIMIT 1000", last)
+            rows = self._all(f"SELECT {_STORED}, id FROM entries WHERE id > ? ORDER BY id LIMIT 1000", last)  # noqa: S608
             if not rows:
                 return
-            for number, name, record in rows:
-                last = int(str(number))
-                if contains.lower() in str(name).lower():
-                    yield from_record(as_bytes(record), f"{self.place}, {name}")
+            for row in rows:
+                last = int(str(row[4]))
+                if contains.lower() in str(row[1]).lower():
+                    yield stored_row(row)
 
     def count(self) -> int:
         """Return the number of entries."""
         return int(str(self._all("SELECT count(*) FROM entries")[0][0]))
 
-    def get(self, key: str) -> Entry:
-        """Return an entry by its key, or by how that begins."""
-        rows = self._all("SELECT key, record FROM entries WHERE key >= ? AND key < ? LIMIT 3", key, key + "g")
+    def stored_as(self, key: str) -> Stored:
+        """Return what is stored of an entry, by its key or by how that begins."""
+        rows = self._all(f"SELECT {_STORED} FROM entries WHERE key >= ? AND key < ? LIMIT 3", key, key + "g")  # noqa: S608
         if not rows:
             raise not_there(key, self.place)
         if len(rows) > 1:
-            raise ambiguous(key, [str(found) for found, _ in rows])
-        return from_record(as_bytes(rows[0][1]), f"{self.place}, {key[:12]}")
+            raise ambiguous(key, [str(row[0]) for row in rows])
+        return stored_row(rows[0])
 
-    def find(self, name: str, revision: str | None = None) -> Entry | None:
-        """Return the entry of a name and revision, or the newest of a name."""
+    def stored(self, name: str, revision: str | None = None, *, any_case: bool = False) -> Stored | None:
+        """Return what is stored of a name and revision, or of the newest of a name."""
+        newest = f"SELECT {_STORED} FROM entries WHERE {{}} ORDER BY id DESC LIMIT 1"  # noqa: S608
         wanted, values = ("name = ? AND revision = ?", (name, revision)) if revision else ("name = ?", (name,))
-        rows = self._all(f"SELECT record FROM entries WHERE {wanted} ORDER BY id DESC LIMIT 1", *values)  # noqa: S608
-        return from_record(as_bytes(rows[0][0]), f"{self.place}, {name}") if rows else None
+        rows = self._all(newest.format(wanted), *values)
+        if any_case and not rows:  # no index helps here: all names are read
+            rows = self._all(newest.format("name = ? COLLATE NOCASE"), name)
+        return stored_row(rows[0]) if rows else None
 
     def fingerprint(self, key: str) -> bytes:
         """Return a fingerprint file."""
@@ -351,7 +342,7 @@ class SqliteCatalog(Catalog):
 
     @property
     def _side_path(self) -> Path:
-        return self.path.with_name(self.path.name + _SIDE)
+        return self.path.with_name(self.path.name + SIDE)
 
     def _make_side_file(self) -> None:
         """Write all vectors into arrays beside the catalog, under the write lock: file and token change together."""
@@ -377,31 +368,46 @@ class SqliteCatalog(Catalog):
         if held.ids.size:
             yield held
 
-    def reindex(self, tell: Progress = quiet) -> int:
+    def reindex(self, tell: Progress = quiet) -> tuple[int, list[Problem]]:
         """Compute all recall vectors anew."""
-        numbers, done = self._numbers(), 0
+        done, problems = 0, list[Problem]()
         with self._writing():
+            numbers = self._numbers()  # of what no other process adds to or removes from now on
             self._db.execute("DELETE FROM vectors")
             for at, number in enumerate(numbers):
                 tell("recall vectors", at, len(numbers))
-                where = f"{self.place}, entry {number}"
-                row = self._db.execute(
-                    "SELECT record, data FROM entries JOIN fingerprints USING (id) WHERE id = ?", (number,)
-                ).fetchone()
-                if row is None:
-                    raise FormatError(f"{where}: it has no fingerprint", hint="kinprint catalog check looks at all")
-                record, data = map(as_bytes, row)
-                vectors = fresh_vectors(data, where)
+                stored = "SELECT key, name, data, record FROM entries LEFT JOIN fingerprints USING (id) WHERE id = ?"
+                key, name, data, record = self._db.execute(stored, (number,)).fetchone()
+                vectors = fresh_vectors(key, name, data, problems)
                 self._put_vectors(number, vectors)
-                self._db.execute("UPDATE entries SET seal = ? WHERE id = ?", (seal(record, vectors), number))
+                sealed = seal(as_bytes(record), vectors)
+                self._db.execute("UPDATE entries SET seal = ? WHERE id = ?", (sealed, number))
                 done += bool(vectors)
             self._db.execute("INSERT OR REPLACE INTO about VALUES ('recall_version', ?)", (str(RECALL_VERSION),))
             self._db.execute("INSERT OR REPLACE INTO about VALUES ('side_file', ?)", (secrets.token_hex(8),))
         self._side, self._tail, self._tail_last = None, {}, 0
-        return done
+        return done, problems
 
     def _numbers(self) -> list[int]:
         return [int(str(row[0])) for row in self._all("SELECT id FROM entries ORDER BY id")]
+
+    def has_width(self, hidden: int, *, besides: Collection[str] = ()) -> bool:
+        """Whether any other entry is of a width."""
+        rows = self._all("SELECT key FROM entries WHERE instr(record, ?) LIMIT ?", width_mark(hidden), len(besides) + 1)
+        return any(str(row[0]) not in besides for row in rows)
+
+    def lacking(self, families: Sequence[str], count: int, *, besides: Collection[str] = ()) -> tuple[int, list[str]]:
+        """Return how many other entries have a recall vector of none of these families that can be used, and the first."""
+        self._load_arrays()
+        ids = [self._tail[family].ids for family in families if family in self._tail]
+        blocks = self._side.families if self._side is not None else {}
+        ids += [block.ids for family in families for block in blocks.get(family, ())]
+        others = np.setdiff1d(np.concatenate([*ids, self._skipped(besides)]), self._skipped(()))
+        left = max(0, self.count() - others.size)
+        with self._telling():
+            rows = self._db.execute("SELECT id, name FROM entries ORDER BY id")
+            beside = (str(name) for number, name in rows if not positions(others, np.array([number])).size)
+            return left, list(islice(beside, min(count, left)))
 
     def stats(self) -> Stats:
         """Return what the catalog holds, in numbers."""
@@ -410,16 +416,17 @@ class SqliteCatalog(Catalog):
 
     def families(self) -> list[tuple[str, int]]:
         """Return for every family of recall vectors how many entries have one."""
-        if self._side is not None and self._side.token == self._about("side_file"):
-            # arrays that are open know it: of a million entries the table is a gigabyte, read whole
-            self._read_tail(max(self._side.last_id, self._tail_last))
-            gone, found = self._skipped(()), {}
-            for family in sorted(FAMILIES):
-                beyond = self._tail[family].ids if family in self._tail else np.empty(0, np.int64)
-                found[family] = self._side.count(family, gone) + beyond.size - positions(beyond, gone).size
-            return [(family, count) for family, count in found.items() if count]
-        counts = self._all("SELECT family, count(*) FROM vectors GROUP BY family ORDER BY family")
-        return [(str(family), int(str(count))) for family, count in counts]
+        if self.recall_version != RECALL_VERSION:
+            counts = self._all("SELECT family, count(*) FROM vectors GROUP BY family ORDER BY family")
+            return [(str(family), int(str(count))) for family, count in counts]
+        # Arrays know it: of a million entries the table is a gigabyte, read whole; and it does not know which vectors are sound.
+        self._load_arrays()
+        gone, found = self._skipped(()), {}
+        for family in sorted(FAMILIES):
+            beyond = self._tail[family].ids if family in self._tail else np.empty(0, np.int64)
+            stored = self._side.count(family, gone) if self._side is not None else 0
+            found[family] = stored + beyond.size - positions(beyond, gone).size
+        return [(family, count) for family, count in found.items() if count]
 
     @property
     def recall_version(self) -> int:
@@ -440,7 +447,7 @@ class SqliteCatalog(Catalog):
         try:
             numbers = self._numbers()
         except FormatError as error:
-            yield Problem(None, None, Text("the list of entries cannot be read: {why}", why=error.message))
+            yield Problem(None, None, Text("the list of entries cannot be read: {why}", why=error.message), file=True)
             return
         for at, number in enumerate(numbers):
             tell("entries", at, len(numbers))
@@ -449,7 +456,9 @@ class SqliteCatalog(Catalog):
         token = self._about("side_file")
         side = read_side_file(self._side_path, token) if token else None
         if side is not None and not side.sound():
-            yield Problem(None, None, Text("the side file {name} is damaged; delete it", name=self._side_path.name))
+            yield Problem(
+                None, None, Text("the side file {name} is damaged; delete it", name=printable(self._side_path.name))
+            )
 
     def _structure(self) -> Iterator[Problem]:
         """Yield what SQLite itself finds wrong with its pages."""
@@ -457,9 +466,9 @@ class SqliteCatalog(Catalog):
             rows = self._all("PRAGMA integrity_check(20)")
         except FormatError as error:
             rows = [(error.message,)]
-        for (said,) in rows:
-            if said != "ok":
-                yield Problem(None, None, Text("the file is damaged: {said}", said=str(said)[:300]))
+        for line in (line for (said,) in rows for line in str(said).splitlines()):
+            if line != "ok" and not line.startswith("***"):  # of several lines the first names the database
+                yield Problem(None, None, Text("the file is damaged: {said}", said=printable(line, 300)), file=True)
 
     def _check_one(self, number: int) -> Iterator[Problem]:
         """Hold one entry against its digests; each part is read by itself, as a damaged page may hold any of them."""
@@ -475,7 +484,10 @@ class SqliteCatalog(Catalog):
         )
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; where many were added, the side file is made for those who search, and may not be able to write."""
+        if self._grown:
+            with suppress(KinprintError):
+                self._load_arrays()
         self._side, self._tail = None, {}
         self._db.close()
 

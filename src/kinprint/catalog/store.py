@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from kinprint._util.files import user_path
 from kinprint._util.plain import printable
 from kinprint._util.progress import Progress, quiet
-from kinprint.catalog.entry import Candidate, Entry, Failure, Item, Problem, Stats, Vectors
-from kinprint.errors import BadReference, BadSelection, FormatError, NotFound, SchemaError
+from kinprint.catalog.addresses import is_database
+from kinprint.catalog.entry import Candidate, Entry, Failure, Item, Problem, Stats, Stored, Vectors, entry_of
+from kinprint.errors import BadSelection, FormatError, NotFound, SchemaError
+from kinprint.text import Text
 
 VARIABLE = "KINPRINT_CATALOG"
 DEFAULT_NAME = "catalog.db"
-SCHEMES = ("postgresql://", "postgres://")
 LEAST_KEY = 8  # letters of a key by which an entry may be named
 
 
@@ -45,24 +47,55 @@ class Catalog(AbstractContextManager["Catalog"]):
         """Note that a model could not be entered, in the place of an earlier note on the same name and revision."""
 
     @abstractmethod
+    def forget(self, name: str, revision: str | None = None) -> None:
+        """Delete what is noted of a name: at a revision, and without one."""
+
+    @abstractmethod
     def failures(self) -> list[Failure]:
         """Return what is noted, by name."""
 
+    def entries(self, *, contains: str = "", problems: list[Problem] | None = None) -> Iterator[Entry]:
+        """Yield entries in the order they were added; `contains` is a part of their names, in any case of letters.
+
+        One whose record is damaged is left out, and joins `problems`.
+        """
+        for stored in self.all_stored(contains) if is_text(contains) else ():
+            try:
+                entry = entry_of(stored, self.place)
+            except FormatError as error:
+                why = Text("its record cannot be read: {why}", why=error.message)
+                if problems is not None:
+                    problems.append(Problem(stored.key, printable(stored.name), why))
+            else:
+                yield entry
+
     @abstractmethod
-    def entries(self, *, contains: str = "") -> Iterator[Entry]:
-        """Yield entries in the order they were added; `contains` is a part of their names, in any case of letters."""
+    def all_stored(self, contains: str = "") -> Iterator[Stored]:
+        """Yield what is stored of entries, in the order they were added; nothing of it is checked."""
 
     @abstractmethod
     def count(self) -> int:
         """Return the number of entries."""
 
-    @abstractmethod
     def get(self, key: str) -> Entry:
         """Return the entry with a key, or with the one that begins so; NotFound, or BadSelection if several do."""
+        return entry_of(self.stored_as(key), self.place)
+
+    def find(self, name: str, revision: str | None = None, *, any_case: bool = False) -> Entry | None:
+        """Return the entry of a name and revision, without a revision the one added last, or None.
+
+        With `any_case`, where no entry has the name as written, one that has it in other capitals.
+        """
+        stored = self.stored(name, revision, any_case=any_case) if is_text(name, revision or "") else None
+        return None if stored is None else entry_of(stored, self.place)
 
     @abstractmethod
-    def find(self, name: str, revision: str | None = None) -> Entry | None:
-        """Return the entry of a name and revision, without a revision the one added last, or None."""
+    def stored_as(self, key: str) -> Stored:
+        """Return what is stored of an entry as `get` finds it; nothing of it is checked."""
+
+    @abstractmethod
+    def stored(self, name: str, revision: str | None = None, *, any_case: bool = False) -> Stored | None:
+        """Return what is stored of an entry as `find` finds it; nothing of it is checked."""
 
     @abstractmethod
     def fingerprint(self, key: str) -> bytes:
@@ -77,8 +110,11 @@ class Catalog(AbstractContextManager["Catalog"]):
         """Return the k nearest entries of each family, best first, without those whose keys are excluded."""
 
     @abstractmethod
-    def reindex(self, tell: Progress = quiet) -> int:
-        """Compute all recall vectors anew from the stored fingerprints; return how many entries have one."""
+    def reindex(self, tell: Progress = quiet) -> tuple[int, list[Problem]]:
+        """Compute all recall vectors anew from the stored fingerprints; return how many entries have one, and what is damaged.
+
+        An entry whose fingerprint is damaged has none afterwards, and stops no other.
+        """
 
     @abstractmethod
     def index(self, tell: Progress = quiet) -> None:
@@ -92,6 +128,17 @@ class Catalog(AbstractContextManager["Catalog"]):
     @abstractmethod
     def families(self) -> list[tuple[str, int]]:
         """Return for every family of recall vectors how many entries have one; no record is read."""
+
+    @abstractmethod
+    def has_width(self, hidden: int, *, besides: Collection[str] = ()) -> bool:
+        """Whether any entry, besides those with some keys, is of a width; records are looked through until one is found."""
+
+    @abstractmethod
+    def lacking(self, families: Sequence[str], count: int, *, besides: Collection[str] = ()) -> tuple[int, list[str]]:
+        """Return how many entries have a recall vector of none of these families, and names of the first `count` of them.
+
+        Entries with the keys `besides` are left out.
+        """
 
     @abstractmethod
     def stats(self) -> Stats:
@@ -110,25 +157,31 @@ class Catalog(AbstractContextManager["Catalog"]):
 
 
 def open_catalog(
-    ref: str | Path | None = None, *, read_only: bool = False, env: Mapping[str, str] | None = None
+    ref: str | Path | None = None,
+    *,
+    read_only: bool = False,
+    make: bool = True,
+    env: Mapping[str, str] | None = None,
 ) -> Catalog:
     """Open a catalog: a file, ``postgresql://…`` for a shared one, None for KINPRINT_CATALOG or else the user's data folder.
 
-    A file that does not exist is made, unless `read_only`.
+    One that does not exist is made, unless `read_only` or without `make`: NotFound.
     """
-    known = os.environ if env is None else env
-    chosen = ref if ref is not None and str(ref) else known.get(VARIABLE) or default_path(known)
-    text = str(chosen)
-    if text.startswith(SCHEMES):
+    place = find_catalog(ref, env=env)
+    if isinstance(place, str):
         from kinprint.catalog.postgres import PostgresCatalog
 
-        return PostgresCatalog(text, read_only=read_only)
-    if "://" in text:
-        scheme = printable(text.partition("://")[0], 40)
-        raise BadReference(f"cannot open a catalog at {scheme}://…: expected a file, or postgresql://host/database")
+        return PostgresCatalog(place, read_only=read_only, make=make)
     from kinprint.catalog.sqlite import SqliteCatalog
 
-    return SqliteCatalog(Path(chosen).expanduser(), read_only=read_only)
+    return SqliteCatalog(place, read_only=read_only, make=make)
+
+
+def find_catalog(ref: str | Path | None = None, *, env: Mapping[str, str] | None = None) -> Path | str:
+    """Return the file that a catalog's name stands for, or the address of a database; nothing is opened."""
+    known = os.environ if env is None else env
+    chosen = ref if ref is not None and str(ref) else known.get(VARIABLE) or default_path(known)
+    return str(chosen) if is_database(str(chosen)) else user_path(chosen)
 
 
 def default_path(env: Mapping[str, str] | None = None) -> Path:
@@ -138,18 +191,30 @@ def default_path(env: Mapping[str, str] | None = None) -> Path:
     return data / "kinprint" / DEFAULT_NAME
 
 
+def is_text(*texts: str) -> bool:
+    """Whether texts can be stored; a name of a file may hold bytes that are no UTF-8, and no entry has such a name."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def chosen_entry(catalog: Catalog, text: str) -> Entry:
     """Return the entry that a user means: a name, name@revision, or a key or its first eight letters or more."""
+    return entry_of(chosen(catalog, text), catalog.place)
+
+
+def chosen(catalog: Catalog, text: str) -> Stored:
+    """Return what is stored of the entry that a user means, damaged or not."""
     name, at, revision = text.rpartition("@")
-    tries: list[Callable[[], Entry | None]] = [lambda: catalog.find(text)]
-    if at:
-        tries.append(lambda: catalog.find(name, revision))
-    for attempt in tries:
-        found = attempt()
-        if found is not None:
-            return found
+    found = catalog.stored(text) if is_text(text) else None
+    if found is None and at and is_text(text):
+        found = catalog.stored(name, revision)
+    if found is not None:
+        return found
     if len(text) >= LEAST_KEY and set(text) <= set("0123456789abcdef"):
-        return catalog.get(text)
+        return catalog.stored_as(text)
     said = f"no entry {printable(text, 200)!r} in {catalog.place}"
     raise NotFound(said, hint="kinprint catalog list shows names and keys")
 
@@ -161,7 +226,17 @@ def ambiguous(prefix: str, keys: Collection[str]) -> BadSelection:
 
 def not_there(key: str, place: str) -> NotFound:
     """Return the error for a key that is not in a catalog."""
-    return NotFound(f"no entry with the key {printable(key, 80)!r} in {place}", hint="kinprint catalog list --keys")
+    return NotFound(
+        f"no entry with the key {printable(key, 80)!r} in {place}", hint="kinprint catalog list shows names and keys"
+    )
+
+
+def no_catalog(place: str, more: str = "") -> NotFound:
+    """Return the error where there is no catalog, and none is to be made."""
+    said = f"there is no catalog {place}"
+    return NotFound(
+        said, hint=f"kinprint catalog add MODEL{more} makes it, kinprint scan --starter one of the bundled models"
+    )
 
 
 def damaged_fingerprint(key: str, place: str) -> FormatError:
@@ -177,7 +252,10 @@ def other_recall(stored: str, own: int, place: str) -> SchemaError:
 
 
 def numbers_of(catalog: Catalog, *, fingerprint_bytes: int, stored_bytes: int) -> Stats:
-    """Count a catalog's entries by architecture and licence, beside what its store knows of sizes."""
+    """Count a catalog's entries by architecture and licence, beside what its store knows of sizes.
+
+    A damaged one counts as an entry, and of no architecture or licence.
+    """
     architectures: Counter[str] = Counter()
     licences: Counter[str] = Counter()
     for entry in catalog.entries():
@@ -185,7 +263,7 @@ def numbers_of(catalog: Catalog, *, fingerprint_bytes: int, stored_bytes: int) -
         licences[entry.licence or ""] += 1
     return Stats(
         place=catalog.place,
-        entries=architectures.total(),
+        entries=catalog.count(),
         failures=len(catalog.failures()),
         fingerprint_bytes=fingerprint_bytes,
         stored_bytes=stored_bytes,

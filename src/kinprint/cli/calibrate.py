@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from kinprint._util.files import is_folder
 from kinprint.cli.help import MODEL, command
 from kinprint.cli.options import Printing, Reading, comparison_options, format_option, reading_options
 from kinprint.cli.output import write_json
@@ -52,7 +53,7 @@ def calibrate_command(
 def _expanded(reference: str) -> list[str]:
     """Return the model itself, or the models in a folder of models."""
     folder = Path(reference)
-    if not folder.is_dir() or _holds_weights(folder):
+    if not is_folder(folder) or _holds_weights(folder):
         return [reference]
     inside = sorted(str(child) for child in folder.iterdir() if child.is_dir() and _holds_weights(child))
     return inside or [reference]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -26,12 +27,15 @@ from kinprint.errors import FormatError, KinprintError
 from kinprint.results.options import Options
 
 if TYPE_CHECKING:
+    from kinprint.catalog.entry import Problem
     from kinprint.catalog.store import Catalog
+    from kinprint.sources.session import Session
 
 STDIN = "-"
 DEFAULT_SHOWN = 100
 MODEL_BUDGET_BYTES = 64_000_000  # of each model that is added; a 106B repository takes less than half of it
 DAMAGED = FormatError.exit_code
+ERROR_CHARS = 1000  # of an error that is repeated in JSON
 
 
 org_option = click.option(
@@ -56,7 +60,9 @@ def catalog_command() -> None:
 @org_option
 @click.option("--replace", is_flag=True, help="Take the place of an entry with the same name and revision.")
 @catalog_option
-@comparison_options("budget_bytes", "files", "bases", base=Options(budget_bytes=MODEL_BUDGET_BYTES))
+@comparison_options(
+    "budget_bytes", "files", "bases", base=Options(budget_bytes=MODEL_BUDGET_BYTES), budget_of="of each model"
+)
 @printing_options
 @reading_options
 def add_command(
@@ -71,42 +77,84 @@ def add_command(
 ) -> int:
     """Add models: hub names, folders, files, fingerprint files (.kfp), or - for a list on standard input.
 
-    Each model is entered by itself: one that cannot be read does not stop the others, and an interrupt keeps what was added.
-    The exit code is that of the first that failed.
+    Each model is entered by itself: one that cannot be read does not stop the others, and is noted (list --failures); an
+    interrupt keeps what was added. The exit code is that of the first that failed.
     """
-    from kinprint.catalog.adding import add_model
     from kinprint.render.terminal.catalog import print_added
 
     if not models and not owners:
         raise click.UsageError("give a MODEL, - for a list on standard input, or --org NAME")
-    named = [*_listed(models), *_owned(owners, reading)]
-    if name is not None and len(named) != 1:
+    listed, (owned, unlisted) = list(_listed(models)), _owned(owners, reading)
+    named = [*listed, *owned]
+    if name is not None and len(named) + len(unlisted) != 1:
         raise click.UsageError(f"--name is for one model, and {len(named)} are given")
-    done: dict[str, list[dict[str, Any]]] = {"added": [], "already": [], "failed": []}
-    code = 0
-    with known.open() as catalog, reading.session() as (session, line):
+    with reading.session() as (session, line), _Adding(known, session, name) as adding:
+        for owner, error in unlisted.items():
+            adding.fail(owner, error, alone=not listed and len(owners) == 1)
         for at, model in enumerate(named):
             line.stage("adding", at, len(named))
-            try:
-                entry, new = add_model(catalog, model, name=name, replace=replace, session=session, **chosen)
-            except KinprintError as error:
-                if len(named) == 1:
-                    raise
-                code = code or error.exit_code
-                done["failed"].append({"name": _public(model), "error": error.message})
-            else:
-                done["added" if new else "already"].append(
-                    {"name": entry.name, "revision": entry.revision, "key": entry.key}
-                )
-        place = catalog.place
-    printing.show_plain({"catalog": place, **done}, partial(print_added, place, done))
-    return code
+            adding.add(model, replace=replace, alone=len(named) + len(unlisted) == 1, **chosen)
+    printing.show_plain({"catalog": known.place, **adding.done}, partial(print_added, known.place, adding.done))
+    return adding.code
 
 
-def _public(model: str) -> str:
-    from kinprint.refs import public
+class _Adding(ExitStack):
+    """Enters models in a catalog one by one, and keeps count; where there is none, the first that can be read makes it."""
 
-    return public(model)
+    def __init__(self, known: ChosenCatalog, session: Session, name: str | None) -> None:
+        super().__init__()
+        self.known, self.session, self.name = known, session, name
+        self.done: dict[str, list[dict[str, Any]]] = {"added": [], "already": [], "failed": []}
+        self.code = 0
+        self._unnoted: list[tuple[str, KinprintError]] = []
+        found = known.open_if_there()
+        self._catalog = None if found is None else self.enter_context(found)
+
+    def add(self, model: str, *, replace: bool, alone: bool, **chosen: Any) -> None:
+        """Add a model; one that is `alone` and cannot be added ends the command."""
+        from kinprint.catalog.adding import add_model, enter, fingerprint_model
+
+        how: dict[str, Any] = {"name": self.name, "session": self.session, **chosen}
+        try:
+            item = fingerprint_model(model, **how) if self._catalog is None else None
+        except KinprintError as error:
+            self.fail(model, error, alone=alone, its_own=True)
+            return
+        if self._catalog is None:
+            self._catalog = self.enter_context(self.known.open())
+        try:
+            add = (
+                partial(add_model, self._catalog, model, **how) if item is None else partial(enter, self._catalog, item)
+            )
+            entry, new = add(replace=replace)
+        except KinprintError as error:
+            self.fail(model, error, alone=alone, its_own=True)
+        else:
+            told = {"name": entry.name, "revision": entry.revision, "key": entry.key}
+            self.done["added" if new else "already"].append(told)
+            self._note()
+
+    def fail(self, what: str, error: KinprintError, *, alone: bool, its_own: bool = False) -> None:
+        """Tell what failed; in the catalog it is noted where it is a model, whose `its_own` the error is."""
+        from kinprint._util.plain import printable
+        from kinprint.refs import public
+
+        self.code = self.code or error.exit_code
+        told = {"name": printable(public(what)), "error": printable(error.message, ERROR_CHARS)}
+        self.done["failed"].append(told)
+        if its_own:
+            self._unnoted.append((what, error))
+            self._note()
+        if alone:
+            raise error
+
+    def _note(self) -> None:
+        """Note what failed, as soon as there is a catalog."""
+        from kinprint.catalog.adding import note_failure
+
+        while self._catalog is not None and self._unnoted:
+            model, error = self._unnoted.pop(0)
+            note_failure(self._catalog, model, error, self.session, self.name)
 
 
 def _listed(models: tuple[str, ...]) -> Iterator[str]:
@@ -121,12 +169,20 @@ def _listed(models: tuple[str, ...]) -> Iterator[str]:
                 yield text
 
 
-def _owned(owners: tuple[str, ...], reading: Reading) -> Iterator[str]:
-    """Yield all models that organisations or users have on the hub, at their commits."""
+def _owned(owners: tuple[str, ...], reading: Reading) -> tuple[list[str], dict[str, KinprintError]]:
+    """Return all models that organisations or users have on the hub, at their commits, and whose cannot be listed."""
+    found: list[str] = []
+    failed: dict[str, KinprintError] = {}
     if owners:
         with reading.session() as (session, _):
-            for model in (model for owner in owners for model in session.models_of(owner)):
-                yield model.repo if model.commit is None else f"{model.repo}@{model.commit}"
+            for owner in dict.fromkeys(owners):
+                try:
+                    models = session.models_of(owner)
+                except KinprintError as error:
+                    failed[owner] = error
+                else:
+                    found += [one.repo if one.commit is None else f"{one.repo}@{one.commit}" for one in models]
+    return found, failed
 
 
 @catalog_command.command("list")
@@ -137,19 +193,30 @@ def _owned(owners: tuple[str, ...], reading: Reading) -> Iterator[str]:
 @click.option("--failures", "failed", is_flag=True, help="List the models that could not be entered, with the reason.")
 @catalog_option
 @printing_options
-def list_command(contains: str, most: int, failed: bool, known: ChosenCatalog, printing: Printing) -> None:
-    """List the entries, in the order they were added."""
+def list_command(contains: str, most: int, failed: bool, known: ChosenCatalog, printing: Printing) -> int:
+    """List the entries, in the order they were added; damaged ones are named, exit code 6 then."""
     from kinprint.render.terminal.catalog import print_entries, print_failures
 
     with known.open(read_only=True) as catalog:
         if failed:
             noted = [item for item in catalog.failures() if contains.lower() in item.name.lower()]
             printing.show_plain(noted, partial(print_failures, catalog.place, noted))
-            return
-        found = catalog.entries(contains=contains)
+            return 0
+        problems: list[Problem] = []
+        found = catalog.entries(contains=contains, problems=problems)
         shown = list(found) if printing.json else list(islice(found, most))
         more = sum(1 for _ in found)
         printing.show_plain(shown, partial(print_entries, catalog.place, shown, more))
+    return tell_damaged(problems)
+
+
+def tell_damaged(problems: list[Problem]) -> int:
+    """Name the entries that are damaged, which stop no other; return the exit code for that."""
+    for problem in problems:
+        click.echo(
+            f"{problem.name} {str(problem.key)[:12]}: {problem.what}; remove it and add the model again", err=True
+        )
+    return DAMAGED if problems else 0
 
 
 @catalog_command.command("show")
@@ -166,9 +233,9 @@ def show_command(entry: str, out: Path | None, known: ChosenCatalog, printing: P
     from kinprint.fingerprints.recall import recall_vectors
     from kinprint.render.terminal.catalog import print_entry
 
-    if out is not None:
-        check_target(out)
     with known.open(read_only=True) as catalog:
+        if out is not None:
+            check_target(out)
         found = chosen_entry(catalog, entry)
         data = catalog.fingerprint(found.key)
     if out is not None:
@@ -183,13 +250,14 @@ def show_command(entry: str, out: Path | None, known: ChosenCatalog, printing: P
 @catalog_option
 def remove_command(entries: tuple[str, ...], known: ChosenCatalog) -> None:
     """Remove entries, named by name, name@revision or key; if one of them is not there, none is removed."""
-    from kinprint.catalog.store import chosen_entry
+    from kinprint._util.plain import printable
+    from kinprint.catalog.store import chosen
 
-    with known.open() as catalog:
-        found = {entry.key: entry for entry in (chosen_entry(catalog, text) for text in entries)}
-        for key, entry in found.items():
+    with known.open(make=False) as catalog:
+        found = {stored.key: stored for stored in (chosen(catalog, text) for text in entries)}
+        for key, stored in found.items():  # whose records may be damaged
             catalog.remove(key)
-            click.echo(f"removed {entry.name} {key[:12]}", err=True)
+            click.echo(f"removed {printable(stored.name)} {printable(key, 12)}", err=True)
 
 
 @catalog_command.command("export")
@@ -201,15 +269,19 @@ def remove_command(entries: tuple[str, ...], known: ChosenCatalog) -> None:
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def export_command(
     target: Path, contains: str, key: Path | None, known: ChosenCatalog, printing: Printing, quiet: bool
-) -> None:
-    """Write the catalog to one FILE that can be published, and merged into other catalogs."""
+) -> int:
+    """Write the catalog to one FILE that can be published, and merged into other catalogs.
+
+    Entries whose records or fingerprints cannot be read are left out and named; exit code 6 then.
+    """
     from kinprint.catalog.exchange import export_catalog
     from kinprint.render.terminal.catalog import print_exchange
 
-    check_target(target)
     with known.open(read_only=True) as catalog, _progress(quiet) as line:
+        check_target(target)
         done = export_catalog(catalog, target, contains=contains, key=key, tell=line.stage)
     printing.show_plain(done, partial(print_exchange, done))
+    return DAMAGED if done.skipped else 0
 
 
 @catalog_command.command("import")
@@ -230,10 +302,15 @@ def import_command(
     quiet: bool,
 ) -> None:
     """Merge an exported FILE, all of it or nothing; every fingerprint is checked, and indexed anew."""
-    from kinprint.catalog.exchange import import_catalog
+    from kinprint.catalog.exchange import check_export, import_catalog
     from kinprint.render.terminal.catalog import print_exchange
 
-    with known.open() as catalog, _progress(quiet) as line:
+    with _progress(quiet) as line, ExitStack() as opened:
+        catalog = known.open_if_there()
+        if catalog is None:  # none is made for a file that will be refused
+            check_export(file, key=key, digest=digest, tell=line.stage)
+            catalog = known.open()
+        opened.enter_context(catalog)
         done = import_catalog(catalog, file, replace=replace, key=key, digest=digest, tell=line.stage)
     printing.show_plain(done, partial(print_exchange, done))
 
@@ -282,11 +359,16 @@ def _count(catalog: Catalog) -> int:
 @catalog_command.command("reindex")
 @catalog_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
-def reindex_command(known: ChosenCatalog, quiet: bool) -> None:
-    """Compute all recall vectors anew from the stored fingerprints, without reading a model."""
-    with known.open() as catalog, _progress(quiet) as line:
-        done = catalog.reindex(line.stage)
+def reindex_command(known: ChosenCatalog, quiet: bool) -> int:
+    """Compute all recall vectors anew from the stored fingerprints, without reading a model.
+
+    A damaged entry is named and stops no other; exit code 6 if there is any.
+    """
+    with known.open(make=False) as catalog, _progress(quiet) as line:
+        done, problems = catalog.reindex(line.stage)
+    code = tell_damaged(problems)
     click.echo(f"{done} entries have recall vectors in {catalog.place}", err=True)
+    return code
 
 
 @catalog_command.command("index")
@@ -294,5 +376,5 @@ def reindex_command(known: ChosenCatalog, quiet: bool) -> None:
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def index_command(known: ChosenCatalog, quiet: bool) -> None:
     """Make a search in a large catalog fast: after many entries were added to a shared one; a file does it by itself."""
-    with known.open() as catalog, _progress(quiet) as line:
+    with known.open(make=False) as catalog, _progress(quiet) as line:
         catalog.index(line.stage)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from kinprint.cli.catalog import tell_damaged
 from kinprint.cli.help import command
 from kinprint.cli.options import ChosenCatalog, Printing, Reading, catalog_option, printing_options, reading_options
 from kinprint.cli.outputs import FILE, check_target, save
 from kinprint.cli.scan import Engine, engine_options
+
+if TYPE_CHECKING:
+    from kinprint.catalog.entry import Problem
 
 
 @command("tree")
@@ -45,12 +49,14 @@ def tree_command(
     from kinprint.scan.all_pairs import WORK, catalog_graph
 
     targets: dict[str, Any] = {"graphml": graphml, "json": as_json}
-    for target in filter(None, targets.values()):
-        check_target(target)
-    with known.open(read_only=True) as catalog, reading.progress() as line, engine.start(WORK) as workers:
-        graph = catalog_graph(catalog, workers, candidates=candidates, progress=line.stage)
+    with known.open(read_only=True) as catalog, reading.progress() as line:
+        for target in filter(None, targets.values()):
+            check_target(target)
+        with engine.start(WORK) as workers:
+            problems: list[Problem] = []
+            graph = catalog_graph(catalog, workers, candidates=candidates, problems=problems, progress=line.stage)
     for form, target in targets.items():
         if target is not None:
             save(target, make(graph, form, lang=printing.lang))
     printing.show(graph)
-    return 0
+    return tell_damaged(problems)

@@ -11,7 +11,7 @@ import click
 from kinprint.cli import options
 from kinprint.cli.fingerprint import compare_files, is_fingerprint
 from kinprint.cli.help import MODEL, command, in_group
-from kinprint.cli.judging import Judging, judging_options
+from kinprint.cli.judging import NAMES, Judging, judging_options
 from kinprint.cli.options import Printing, Reading
 from kinprint.cli.output import terminal, write_json
 from kinprint.cli.outputs import FILE, WRITTEN, Outputs, report_outputs, save, tell
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     click.option("--bundle", type=FILE, help="Write an evidence bundle, which kinprint verify checks."),
     click.option("--bundle-bytes", is_flag=True, help="Put the bytes that were read into the bundle as well."),
 )
-@judging_options
+@judging_options(NAMES)
 @options.showing_options
 @options.comparison_options()
 @options.printing_options
@@ -51,7 +51,7 @@ def compare_command(
     Prints the answer: verdict, reasons in plain words, the raw cosine beside what shuffling gives, and what was not tested.
 
     One of two models may be a fingerprint file (.kfp, see kinprint fingerprint). Then only methods that work on fingerprints
-    are run, and there is no verdict.
+    are run, and there is no verdict but "related" (exit code 14 with --exit-code).
 
     Of more than two models every pair is compared, within --budget each (32MB a pair unless you give one, not 128MB); the
     report holds the matrix of verdicts, the groups and the proposed family tree, in every form but a bundle.

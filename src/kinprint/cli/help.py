@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from kinprint._util.files import is_folder, is_there
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -16,7 +18,7 @@ class _Model(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the text; say so where it looks like a path, and would be asked of the hub, because there is none."""
         path, named = Path(value), value.count("/") == 1 and not value.startswith(("/", ".", "~"))
-        if named and "@" not in value and path.parent.is_dir() and not path.exists():
+        if named and "@" not in value and is_folder(path.parent) and not is_there(path):
             click.echo(f"no such file or folder: {value!r}; taken for a repository on the hub", err=True)
         return super().convert(value, param, ctx)
 

@@ -1,11 +1,11 @@
 """Turn findings into exit codes."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import click
 
 from kinprint._util.records import dataclass
-from kinprint.cli.options import into, packing
+from kinprint.cli.options import F, into, packing
 from kinprint.errors import NotComparable
 
 EXIT_CODES = {
@@ -27,20 +27,29 @@ DECLARED_CODES = {"undeclared": 15, "declared_not_shown": 16, "not_judged": 18}
 NO_EVIDENCE_CODE = 17
 """For --fail-on no-evidence: a check that a model does derive from its declared base wants a code of its own, 0 being taken."""
 
-NAMES = [name.replace("_", "-") for name in (*EXIT_CODES, *RELATED, *DECLARED_CODES)]
+NAMES = [name.replace("_", "-") for name in (*EXIT_CODES, *DECLARED_CODES)]
+"""Findings of comparisons that --fail-on knows."""
+
+SEARCH_NAMES = [*NAMES, *RELATED]
+"""Findings of searches, likewise."""
 
 
-def read_fail_on(_context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
-    """Turn derived,not-testable into names of findings; none if the option was not given."""
-    if value is None:
-        return ()
-    chosen = [part.strip().lower().replace("_", "-") for part in value.replace("|", ",").split(",") if part.strip()]
-    for name in chosen:
-        if name not in NAMES:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(NAMES)}", param=parameter)
-    if not chosen:
-        raise click.BadParameter(f"expected one or more of {', '.join(NAMES)}", param=parameter)
-    return tuple(name.replace("-", "_") for name in chosen)
+def _fail_on_reader(names: Sequence[str]) -> Callable[..., tuple[str, ...]]:
+    """Return what turns derived,not-testable into names of findings; none if the option was not given."""
+
+    def read(_context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
+        if value is None:
+            return ()
+        chosen = [part.strip().lower().replace("_", "-") for part in value.replace("|", ",").split(",") if part.strip()]
+        for name in chosen:
+            if name not in names:
+                why = ", which only a search finds," if name in SEARCH_NAMES else ""
+                raise click.BadParameter(f"{name!r}{why} is not one of {', '.join(names)}", param=parameter)
+        if not chosen:
+            raise click.BadParameter(f"expected one or more of {', '.join(names)}", param=parameter)
+        return tuple(name.replace("-", "_") for name in chosen)
+
+    return read
 
 
 @dataclass(frozen=True)
@@ -69,16 +78,19 @@ class Judging:
         return next((codes[name] for name in findings if name in codes), 0 if made else NotComparable.exit_code)
 
 
-judging_options = packing(
-    "judging",
-    into(Judging),
-    "What the exit code means",
-    click.option(
-        "--fail-on",
-        metavar="FINDINGS",
-        callback=read_fail_on,
-        help=f"Exit with 0 unless one of these is found, comma-separated: {', '.join(NAMES)}. A copy counts as derived too.",
-    ),
-    click.option("--exit-code", is_flag=True, help="Tell the verdict by the exit code: 0, 7, 10, 11, 12, 13 or 14."),
-)
-"""Adds the options that say what the exit code of a comparison means, handed over as `judging`."""
+def judging_options(names: Sequence[str]) -> Callable[[F], F]:
+    """Add the options that say what the exit code means where these are the findings, handed over as `judging`."""
+    return packing(
+        "judging",
+        into(Judging),
+        "What the exit code means",
+        click.option(
+            "--fail-on",
+            metavar="FINDINGS",
+            callback=_fail_on_reader(names),
+            help=f"Exit with 0 unless one of these is found, comma-separated: {', '.join(names)}. A copy counts as derived too.",
+        ),
+        click.option(
+            "--exit-code", is_flag=True, help="Tell the verdict by the exit code: 0, 7, 10, 11, 12, 13 or 14."
+        ),
+    )

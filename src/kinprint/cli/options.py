@@ -6,17 +6,19 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
+from kinprint._util.files import is_there
 from kinprint._util.records import dataclass
 from kinprint._util.sizes import parse_size
 from kinprint.cli.help import MODEL, in_group
 from kinprint.cli.output import terminal, write_json
-from kinprint.errors import BadReference
-from kinprint.results.options import EACH, NUMBER, SWITCH, CommandOption, Options, options_of
+from kinprint.errors import BadReference, NotFound
+from kinprint.results.options import BUDGET_HELP, EACH, NUMBER, SWITCH, CommandOption, Options, options_of
 from kinprint.text import LANGUAGES
 
 if TYPE_CHECKING:
@@ -60,10 +62,15 @@ read_size = _reading(lambda value: None if value.lower() in ("none", "unlimited"
 """Turns 64MB into bytes, and "none" into no limit."""
 
 
-def comparison_options(*names: str, base: Options | None = None) -> Callable[[F], F]:
-    """Add the options of comparisons, all or those named, with the defaults of `base`; `chosen` holds those that were given."""
+def comparison_options(*names: str, base: Options | None = None, budget_of: str = "in all") -> Callable[[F], F]:
+    """Add the options of comparisons, all or those named, with the defaults of `base`; `chosen` holds those that were given.
+
+    `budget_of` says what the budget limits, where it is not the whole command: "of each model".
+    """
     defaults = base or Options()
     described = dict(options_of(Options, names or None))
+    if "budget_bytes" in described:
+        described["budget_bytes"] = replace(described["budget_bytes"], help=BUDGET_HELP.format(of=budget_of))
 
     def pack(given: dict[str, Any]) -> dict[str, Any]:
         context = click.get_current_context()
@@ -213,11 +220,38 @@ class ChosenCatalog:
 
     catalog: str | None
 
-    def open(self, *, read_only: bool = False) -> Catalog:
-        """Open the catalog; one that does not exist is made, unless it is to be read."""
+    def open(self, *, read_only: bool = False, make: bool = True) -> Catalog:
+        """Open the catalog; one that does not exist is made, unless it is to be read, or without `make`."""
         from kinprint.catalog.store import open_catalog
 
-        return open_catalog(self.catalog, read_only=read_only)
+        return open_catalog(self.catalog, read_only=read_only, make=make)
+
+    def open_if_there(self) -> Catalog | None:
+        """Open the catalog for writing; None, and nothing is made, if there is none in its place, which can be written to."""
+        from kinprint.catalog.store import find_catalog
+        from kinprint.cli.outputs import check_target
+
+        place = find_catalog(self.catalog)
+        if isinstance(place, Path) and not is_there(place):
+            check_target(place, place.parents)
+            return None
+        try:
+            return self.open(make=False)
+        except NotFound:  # a database without tables; one that is not there is found out when they are made
+            if isinstance(place, Path):
+                raise
+            return None
+
+    @property
+    def place(self) -> str:
+        """Return where the catalog is, or will be, for messages."""
+        from kinprint._util.plain import printable
+        from kinprint.catalog.addresses import shown_address
+        from kinprint.catalog.file import PATH_CHARS
+        from kinprint.catalog.store import find_catalog
+
+        place = find_catalog(self.catalog)
+        return shown_address(place) if isinstance(place, str) else printable(str(place), PATH_CHARS)
 
 
 catalog_option = packing(

@@ -134,8 +134,9 @@ def check_target(target: Path, made: Collection[Path] = ()) -> None:
 
     `made` are folders that will be there when it is written; no other is made on the way to a file.
     """
-    from kinprint._util.files import try_folder, written_through
+    from kinprint._util.files import refuse_in_use, try_folder, written_through
 
+    refuse_in_use(target)
     if written_through(target):
         return
     _refuse_model_file(target)

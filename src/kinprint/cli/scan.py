@@ -120,7 +120,7 @@ engine_options = packing(
     help="Connections to one host at a time, by all workers together.",
 )
 @catalog_option
-@comparison_options("budget_bytes", base=Options(budget_bytes=MODEL_BUDGET_BYTES))
+@comparison_options("budget_bytes", base=Options(budget_bytes=MODEL_BUDGET_BYTES), budget_of="of each model")
 @engine_options
 @printing_options
 @reading_options
@@ -141,7 +141,7 @@ def scan_command(
     """Enter many models in a catalog: files with one model a line, - for standard input, hub names, folders of models.
 
     What the catalog has at the same commit is not read again, so a scan that was stopped goes on where it was. A model that
-    cannot be read is noted with its error and stops nobody; the exit code is that of the first one.
+    cannot be read is noted with its error and stops nobody; the exit code is that of the first one in the list.
     """
     from kinprint.scan import wanted as found
     from kinprint.scan.fingerprinting import WORK

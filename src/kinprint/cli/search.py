@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from kinprint._util.plain import printable
 from kinprint.cli.help import MODEL, command
-from kinprint.cli.judging import EXIT_CODES, Judging, judging_options
+from kinprint.cli.judging import DECLARED_CODES, EXIT_CODES, SEARCH_NAMES, Judging, judging_options
 from kinprint.cli.options import (
     ChosenCatalog,
     Printing,
@@ -18,13 +20,13 @@ from kinprint.cli.options import (
     printing_options,
     reading_options,
 )
-from kinprint.cli.outputs import Outputs, outputs_of, tell
+from kinprint.cli.outputs import FOLDER, Outputs, outputs_of, tell
 
 if TYPE_CHECKING:
     from kinprint.results.search import SearchReport
 
 VERIFIED = 3  # relatives whose weights are compared where --fail-on asks for what only weights tell
-OF_WEIGHTS = frozenset(EXIT_CODES) - {"no_evidence", "not_testable"}
+OF_WEIGHTS = frozenset({*EXIT_CODES, *DECLARED_CODES}) - {"no_evidence", "not_testable"}
 
 
 @command("search")
@@ -38,10 +40,16 @@ OF_WEIGHTS = frozenset(EXIT_CODES) - {"no_evidence", "not_testable"}
 @click.option(
     "--limit", type=click.IntRange(1), default=10, show_default=True, help="Relatives that are proven and listed."
 )
+@click.option(
+    "--local",
+    type=FOLDER,
+    metavar="DIR",
+    help="Where models of this machine that are in the catalog lie, each under its name.",
+)
 @click.option("--full", is_flag=True, help="Print all tables: the tests, and what proposed candidates.")
 @catalog_option
 @outputs_of("SearchReport")
-@judging_options
+@judging_options(SEARCH_NAMES)
 @comparison_options("budget_bytes", "seed", "deep", "files", "bases")
 @printing_options
 @reading_options
@@ -49,6 +57,7 @@ def search_command(
     model: str,
     verify: int | None,
     limit: int,
+    local: Path | None,
     full: bool,
     known: ChosenCatalog,
     outputs: Outputs,
@@ -64,20 +73,30 @@ def search_command(
     """
     from kinprint.searching.run import search
 
-    outputs.check()
     asked = verify if verify is not None else VERIFIED if OF_WEIGHTS & set(judging.fail_on) else 0
     with known.open(read_only=True) as catalog, reading.session() as (session, line):
+        outputs.check()
         how: dict[str, Any] = {"session": session, "progress": line.stage, **chosen}
-        report = search(model, catalog, verify=asked, limit=limit, **how)
+        report = search(model, catalog, verify=asked, limit=limit, local=local, **how)
     written = outputs.write(report, printing.lang)
     printing.show(report, full=full)
     tell(written)
-    return _judged(judging, report).code(report.findings, made=report.class_ != "not_testable")
+    open_ = _open(judging, report)
+    if open_:  # as the gate's own reason, told even to those who asked for no progress
+        names = ", ".join(sorted({printable(name, 60) for each in open_.values() for name in each}))
+        click.echo(f"weights not compared, so not ruled out: {names} (--verify, --local)", err=True)
+    judging = replace(judging, fail_on=(*judging.fail_on, *open_))
+    return judging.code((*report.findings, *open_), made=report.class_ != "not_testable")
 
 
-def _judged(judging: Judging, report: SearchReport) -> Judging:
-    """Return what to judge by: a relative whose weights could not be compared may be what was asked for, and fails too."""
-    open_ = any(item.verified is None or item.verified.class_ is None for item in report.relatives)
-    if open_ and OF_WEIGHTS & set(judging.fail_on):
-        return replace(judging, fail_on=(*judging.fail_on, "related"))
-    return judging
+def _open(judging: Judging, report: SearchReport) -> dict[str, list[str]]:
+    """Return what fails a gate beside what it asks for, and names: whose weights were not compared may be what was asked for.
+
+    A proven relative is "related" then; what looks alike, or is named by the card where cards are asked for, "not judged".
+    """
+    asked, found = OF_WEIGHTS & set(judging.fail_on), dict[str, list[str]]()
+    for item in report.found if asked else ():
+        known = item.verified is not None and item.verified.class_ is not None
+        if not known and (item.class_ != "named" or asked & set(DECLARED_CODES)):
+            found.setdefault("related" if item.class_ == "related" else "not_judged", []).append(item.name)
+    return dict(sorted(found.items(), reverse=True))

@@ -97,8 +97,8 @@ state_option = click.option(
 def serve_command(context: click.Context, /, **given: Any) -> int:
     """Serve pages on which people compare models and look them up, on this machine only unless --host says otherwise.
 
-    Jobs run in processes of their own, one after the other; results are kept and have permanent addresses. Only models of the
-    hub can be named, and those of --local. Behind a proxy give --public-host and --trusted-proxy (docs/serve.md).
+    Jobs run in processes of their own, --workers of them at a time; results are kept and have permanent addresses. Only models of
+    the hub can be named, and those of --local. Behind a proxy give --public-host and --trusted-proxy (docs/serve.md).
     """
     if context.invoked_subcommand is not None:
         context.obj = given
@@ -213,7 +213,7 @@ def _state(context: click.Context, folder: Path | None, state: str | None) -> An
 
 def _address(state: str | None) -> str | None:
     """Return the address of a database; a password in it is not repeated."""
-    from kinprint.catalog.store import SCHEMES
+    from kinprint.catalog.addresses import SCHEMES
 
     if state and not state.startswith(SCHEMES):
         raise click.UsageError("--state names a database: postgresql://user@host/database")

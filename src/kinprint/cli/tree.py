@@ -26,7 +26,15 @@ from kinprint.results.options import PAIR_BUDGET_BYTES, Options
     show_default=True,
     help="Refuse more models than this: all pairs are compared.",
 )
-@comparison_options("budget_bytes", "seed", "deep", "files", "bases", base=Options(budget_bytes=PAIR_BUDGET_BYTES))
+@comparison_options(
+    "budget_bytes",
+    "seed",
+    "deep",
+    "files",
+    "bases",
+    base=Options(budget_bytes=PAIR_BUDGET_BYTES),
+    budget_of="of each pair",
+)
 @printing_options
 @reading_options
 def tree_command(

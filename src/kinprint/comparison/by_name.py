@@ -33,6 +33,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 def jobs_by_name(models: tuple[Model, Model], run: Session, options: Options) -> tuple[list[Job], list[Skipped], int]:
     """Read what both models have under one name and no role for, to be measured; also what was left out, and the bytes."""
+    if set(models[0].naming.unmapped).isdisjoint(models[1].naming.unmapped):
+        return [], [], 0
     shapes = models[0].checkpoint.tensors.shapes(), models[1].checkpoint.tensors.shapes()
     width = common_width(*shapes)
     pairs = [pair for pair in _pairs(models, shapes, width) if not options.roles or pair.role.value in options.roles]

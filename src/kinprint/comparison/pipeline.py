@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kinprint._util.progress import Progress, quiet
+from kinprint._util.records import dataclass
 from kinprint._version import __version__
 from kinprint.arch import Role
 from kinprint.arch.roles import role_named
@@ -21,14 +23,16 @@ from kinprint.comparison.declarations import judge_declarations, read_declaratio
 from kinprint.comparison.selection import Pair
 from kinprint.comparison.tensors import Compared, compare_tensors
 from kinprint.comparison.towers import compare_towers, pair_towers
-from kinprint.evidence.attempts import attempt
+from kinprint.evidence.attempts import attempt, beside
 from kinprint.evidence.empirical_null import load_null
 from kinprint.evidence.layer_grids import layer_grids
+from kinprint.evidence.probe import Probe
 from kinprint.evidence.rotary import in_one_order
 from kinprint.metrics import METRICS
 from kinprint.model.model import Model, open_models
 from kinprint.model.tokenizers import TokenPairs, compare_tokenizers
 from kinprint.refs import path_text
+from kinprint.results.context import LayerGrid
 from kinprint.results.measurements import NOT_COMPARABLE, OK, RoleSummary, Skipped, TensorComparison
 from kinprint.results.models import TokenizerDifference
 from kinprint.results.options import ALL, USUAL_METRICS, Options
@@ -87,6 +91,7 @@ def compare(
     with running(options, settings, session, ledger=Ledger()) as run:
         before = run.bytes_delivered
         tell("opening", 0, 1)
+        run.refuse_missing([*options.controls, *options.related, *options.parents])
         first, second = open_models([path_text(a), path_text(b)], run)
         (first, second), others, told = pair_towers(first, second)
         first, second = in_one_order(first, second)
@@ -95,7 +100,13 @@ def compare(
         tokenizer, tokens = compare_tokenizers(*models, share=TOKENIZER_SHARE)
         declarations = read_declaration(first), read_declaration(second)
         shared = _tokens(tokenizer, tokens, *models)
-        compared = compare_tensors(models, run, options, metrics, null, shared, tell)
+        begun: list[Callable[[], _Grids]] = []  # one, as soon as all is read, to be done with the verdict
+
+        def begin_grids(probes: tuple[Probe, Probe]) -> None:
+            work = partial(_grids, probes)
+            begun.append(beside(work, _Grids) if all(probe.is_wide for probe in probes) else work)
+
+        compared = compare_tensors(models, run, options, metrics, null, shared, tell, when_read=begin_grids)
         status, reason = _status(compared.comparisons, compared.skipped)
         towers = compare_towers(others, run, options, metrics, null, tell)
         found = []
@@ -103,7 +114,7 @@ def compare(
             from kinprint.model.weights import StoredWeights
 
             found = run_methods(StoredWeights(first), StoredWeights(second), methods, seed=options.seed, tell=tell)
-        grids, undrawn = attempt(lambda: layer_grids(*compared.probes), lambda why: ((), labelled(GRIDS, why)))
+        grids = begun[0]()
         order = {
             role: position for position, role in enumerate(dict.fromkeys(pair.role.value for pair in compared.pairs))
         }
@@ -122,16 +133,28 @@ def compare(
             summary=tuple(sorted(_with_blocked(compared.summary, compared.blocked), key=lambda line: order[line.role])),
             comparisons=compared.comparisons,
             skipped=compared.skipped,
-            notes=tuple(note for note in (_shared_base(*checkpoints), undrawn, _by_name(compared), *told) if note),
+            notes=tuple(note for note in (_shared_base(*checkpoints), grids.note, _by_name(compared), *told) if note),
             verdict=compared.verdict,
             evidence=compared.evidence,
             run=_run(run, started, time.monotonic() - clock),
             methods=tuple(found),
-            grids=grids,
+            grids=grids.grids,
             declared=judge_declarations(models, *declarations, compared.verdict),
             reads=run.ledger.summary() if run.ledger else (),
             towers=tuple(towers),
         )
+
+
+@dataclass(frozen=True)
+class _Grids:
+    """Layer grids, as they come from a fork, and what there is to say of them."""
+
+    grids: tuple[LayerGrid, ...]
+    note: Text | None
+
+
+def _grids(probes: tuple[Probe, Probe]) -> _Grids:
+    return attempt(lambda: _Grids(*layer_grids(*probes)), lambda why: _Grids((), labelled(GRIDS, why)))
 
 
 def _by_name(compared: Compared) -> Text | None:

@@ -162,9 +162,12 @@ def fit_budget(
     def with_rows(count: int) -> list[Pair]:
         return [_placed(pair, count) for pair in matrices]
 
-    counts = list(_descending(rows))
-    fits = bisect_left(counts, True, key=lambda count: _cost(with_rows(count), a, b) <= left)  # fewer rows cost no more
-    kept_matrices = with_rows(counts[fits]) if fits < len(counts) else _thin(with_rows(counts[-1]), a, b, left)
+    kept_matrices = matrices
+    if _cost(matrices, a, b) > left:  # few models need to search for it
+        counts = list(_descending(rows))
+        # fewer rows cost no more
+        fits = bisect_left(counts, True, key=lambda count: _cost(with_rows(count), a, b) <= left)
+        kept_matrices = with_rows(counts[fits]) if fits < len(counts) else _thin(with_rows(counts[-1]), a, b, left)
     for kind, before, after in ((Text("vectors"), vectors, kept_vectors), (Text("matrices"), matrices, kept_matrices)):
         if len(after) < len(before):
             why = Text("the byte budget does not allow them; see --budget")

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import islice
 
 from kinprint._util.cores import aside, may_fork, on_all_cores
+from kinprint._util.cycles import no_collection
 from kinprint._util.progress import Progress
 from kinprint._util.records import dataclass
 from kinprint.arch import Role, ordered_axes
@@ -65,17 +66,20 @@ def compare_tensors(
     null: EmpiricalNull,
     tokens: TokenPairs | None,
     tell: Progress,
+    when_read: Callable[[tuple[Probe, Probe]], None] = lambda _: None,
 ) -> Compared:
     """Compare two models tensor by tensor, within what is left of the budget, and judge."""
-    pairs, skipped = pair_up(*models, options)
     left = run.remaining_bytes
     affordable = None if left is None else int(left * MEASURED_SHARE)
-    pairs, unaffordable = fit_budget(pairs, *models, rows=options.rows, budget_bytes=affordable)
-    batches = list(_plan_batches(pairs, *models))
+    with no_collection():
+        pairs, skipped = pair_up(*models, options)
+        pairs, unaffordable = fit_budget(pairs, *models, rows=options.rows, budget_bytes=affordable)
+        batches = list(_plan_batches(pairs, *models))
     probes = new_probe(models[0]), new_probe(models[1])
     measured = _measurer(models, metrics, options.seed)
     jobs, figures = _read_and_measure(run, batches, probes, measured, tell)
-    verdict, evidence = examine(Case(models, probes, run, tokens, options, _scope(options, *models), null), tell)
+    case = Case(models, probes, run, tokens, options, _scope(options, *models), null, when_read=when_read)
+    verdict, evidence = examine(case, tell)
     comparisons = figures()
     summary = _summaries([len(batch.pairs) for batch in batches], jobs, comparisons, options.seed)
     unnamed, not_read, spent = jobs_by_name(models, run, options)  # after the verdict, which does not know of these

@@ -9,7 +9,7 @@ from typing import Self
 from kinprint._util.records import dataclass
 from kinprint.align.layer_alignment import IDENTITY
 from kinprint.arch import Role
-from kinprint.evidence.attempts import attempt, is_broken
+from kinprint.evidence.attempts import attempt, beside, is_broken
 from kinprint.evidence.battery import run_battery
 from kinprint.evidence.common_start import Origin
 from kinprint.evidence.components import NOT_TESTED, SHARED, component_map, expert_map
@@ -124,6 +124,14 @@ class SearchResult:
         return any((test.log10_p or 0.0) <= log10_alpha for test in self.tests)
 
 
+@dataclass(frozen=True)
+class _Experts:
+    """The map of experts, as it comes from a fork, or why there is none."""
+
+    found: tuple[ExpertFinding, ...]
+    broken: Text | None = None
+
+
 def assess(a: Probe, b: Probe, *, seed: int = 0) -> Assessment:
     """Run the layer map, the battery under it, and all that follows from them."""
     untested = partial(untested_layers, a, b)
@@ -131,19 +139,24 @@ def assess(a: Probe, b: Probe, *, seed: int = 0) -> Assessment:
     found = layers.layer_map
     searched = any(layer != source for layer, source in found.items())
     layer_map = found if searched else {layer: layer for layer in range(min(a.layers, b.layers))}
+    dense, mixture = (a, b), layer_map
+    if a.experts and not b.experts:  # the mixture is the child, whichever side it was given on
+        dense, mixture = (b, a), {source: layer for layer, source in layer_map.items()}
+
+    def matched() -> _Experts:
+        return attempt(lambda: _Experts(tuple(expert_map(*dense, mixture))), lambda why: _Experts((), why))
+
+    experts = beside(matched, _Experts) if dense[1].experts and a.is_wide and b.is_wide else matched
     tests = run_battery(a, b, layer_map, seed=seed)
     for place, test in enumerate(tests if searched else ()):
         if test.log10_p is not None and test.scope not in _OUTSIDE:
             p = bonferroni(test.log10_p, max(1, a.layers * b.layers))
             tests[place] = replace(test, log10_p=p, assumptions=(*test.assumptions, SEARCHED))
-    dense, mixture = (a, b), layer_map
-    if a.experts and not b.experts:  # the mixture is the child, whichever side it was given on
-        dense, mixture = (b, a), {source: layer for layer, source in layer_map.items()}
-    experts, why = attempt(lambda: (expert_map(*dense, mixture), None), lambda why: ([], why))
-    if why is not None:
-        tests.append(EvidenceTest("expert_map", word("experts"), status=OFF, reason=why))
-    tests += _summaries(layers, experts)
-    return Assessment((a, b), layers, layer_map, tuple(experts), _identity(a, b, layer_map)).extended(tests, {})
+    mapped = experts()
+    if mapped.broken is not None:
+        tests.append(EvidenceTest("expert_map", word("experts"), status=OFF, reason=mapped.broken))
+    tests += _summaries(layers, mapped.found)
+    return Assessment((a, b), layers, layer_map, mapped.found, _identity(a, b, layer_map)).extended(tests, {})
 
 
 def _summaries(layers: LayerEvidence, experts: Sequence[ExpertFinding]) -> list[EvidenceTest]:

@@ -8,18 +8,16 @@ line in `FAMILIES`; its name goes into `kinprint.evidence.words` and the labels 
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from kinprint._util.cores import aside, may_fork
 from kinprint._util.records import dataclass
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.attempts import attempt, note, noting
+from kinprint.evidence.attempts import attempt, beside
 from kinprint.evidence.dimension_test import dimension_test
 from kinprint.evidence.exact_tests import head_test, matrix_test, norm_test, row_test, token_test
 from kinprint.evidence.exchangeability import ProbePair
-from kinprint.evidence.probe import WIDE_LAYER, LayerMap, Probe, SamplePair, has_neuron_rows, is_residual_norm
+from kinprint.evidence.probe import LayerMap, Probe, SamplePair, has_neuron_rows, is_residual_norm
 from kinprint.evidence.sign_tests import sign_axis, sign_test
 from kinprint.results.findings import OFF, SIGN_FLIPS, EvidenceTest
-from kinprint.results.plain_json import between_forks
 from kinprint.text import Text, verbatim
 
 Family = Callable[[ProbePair, Role], EvidenceTest | None]
@@ -95,11 +93,10 @@ BESIDE = frozenset({"fixed_points", "head_fixed_points", "token_rows", "dimensio
 
 @dataclass(frozen=True)
 class _Found:
-    """Tests by their number, and why some could not run, as they come from a fork."""
+    """Tests by their number, as they come from a fork."""
 
     numbers: tuple[int, ...]
     tests: tuple[EvidenceTest, ...]
-    broken: tuple[Text, ...]
 
 
 def run_battery(a: Probe, b: Probe, layer_map: LayerMap, *, seed: int = 0) -> list[EvidenceTest]:
@@ -109,20 +106,16 @@ def run_battery(a: Probe, b: Probe, layer_map: LayerMap, *, seed: int = 0) -> li
     roles = [role for role in Role if role in read]
     every = [(name, family, role) for line in FAMILIES for role in roles for name, family in line.items()]
 
-    def run(*, beside: bool) -> _Found:
+    def run(*, others: bool) -> _Found:
         found: dict[int, EvidenceTest] = {}
-        with noting() as broken:
-            for number, (name, family, role) in enumerate(every):
-                if (name in BESIDE) is beside and (test := _guarded(name, family, pair, role)) is not None:
-                    found[number] = test
-        return _Found(tuple(found), tuple(found.values()), tuple(broken))
+        for number, (name, family, role) in enumerate(every):
+            if (name in BESIDE) is others and (test := _guarded(name, family, pair, role)) is not None:
+                found[number] = test
+        return _Found(tuple(found), tuple(found.values()))
 
-    wide = may_fork() and all(probe.layer_elements() > WIDE_LAYER for probe in (a, b))
-    others = partial(run, beside=True)
-    begun = aside(others, *between_forks(_Found)) if wide else others
-    parts = run(beside=False), begun()
-    for part in parts:
-        note(part.broken)
+    rest = partial(run, others=True)
+    begun = beside(rest, _Found) if a.is_wide and b.is_wide else rest
+    parts = run(others=False), begun()
     tests = {number: test for part in parts for number, test in zip(part.numbers, part.tests, strict=True)}
     return [tests[number] for number in sorted(tests)]
 

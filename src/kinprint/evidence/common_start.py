@@ -17,7 +17,7 @@ of norms in common: with little training the answer is "unclear". Thresholds com
 to 1200 steps, learning rates 1e-3 and 4e-3, batches of 8 and 64; docs/verdicts.md has the figures); they are no p-values.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -83,18 +83,28 @@ class _Kept:
         return self.learned / self.rest if self.rest > IN_PLACE else (1.0 if self.learned >= CLOSE else 0.0)
 
 
-def origin_of(matrices: Mapping[str, Pairs], norms: Pairs) -> Origin:
+def origin_of(matrices: Mapping[str, Iterable[tuple[FloatArray, FloatArray]]], norms: Pairs) -> Origin:
     """Read slices (rows × columns, both sides, by role) and norm scales of layers that match. Symmetric in the two sides."""
     norms = [(a, b) for a, b in norms if np.ptp(a) > 0.0 and np.ptp(b) > 0.0]
-    slices = [pair for pairs in matrices.values() for pair in pairs if min(pair[0].shape) >= LEAST_SIZE]
-    sides = _kept(slices), _kept([(b, a) for a, b in slices])
+    gathered, slopes, count, size = (_Gathered(), _Gathered()), (list[float](), list[float]()), 0, 0
+    for pairs in matrices.values():
+        sums = _Slopes()
+        for a, b in pairs:  # once: they may be made as they are asked for
+            sums.add(a, b)
+            if min(a.shape) >= LEAST_SIZE:
+                gathered[0].add(a, b)
+                gathered[1].add(b, a)
+                count, size = count + 1, size + min(a.shape)
+        if sums.any:
+            for found, one in zip(slopes, sums.slopes, strict=True):
+                found.append(one)
+    sides = gathered[0].kept, gathered[1].kept
     learned = _mean_slope(*(side.learned for side in sides))
     level = max(learned, _mean_slope(*(side.rest for side in sides)))
-    size = sum(min(a.shape) for a, _ in slices)
-    enough = bool(slices) and min(side.directions for side in sides) >= LEAST_SHARE * size
+    enough = count > 0 and min(side.directions for side in sides) >= LEAST_SHARE * size
     relative = max(side.relative for side in sides)
-    slope, cv = _evenness(matrices, norms, sides[0].learned if enough else None)
-    back = _evenness({role: _swapped(pairs) for role, pairs in matrices.items()}, _swapped(norms), sides[1].learned)
+    slope, cv = _evenness(slopes[0], norms, sides[0].learned if enough else None)
+    back = _evenness(slopes[1], _swapped(norms), sides[1].learned)
     even = any(
         s is not None and s > 0.05 and found is not None and found <= (UNIFORM_CV if s >= FAINT else FAINT_CV)
         for s, found in ((slope, cv), back)
@@ -106,12 +116,16 @@ def origin_of(matrices: Mapping[str, Pairs], norms: Pairs) -> Origin:
     if norm_r is not None:
         x, y = moved
         reasons.append(Text("norms vary by {x:.1%} and {y:.1%}, and correlate at {r:.2f}", x=x, y=y, r=norm_r))
-    if slices:
-        n, m = min(side.directions for side in sides), len(slices)
-        reasons.append(Text("{n} learned directions in {m} slices, beyond those of a random matrix", n=n, m=m))
+    if count:
+        n, m = min(side.directions for side in sides), count
+        reasons.append(
+            Text("{n} learned directions in {m} slices: what stands above the noise of a random matrix", n=n, m=m)
+        )
     if enough:
         y = _mean_slope(*(side.rest for side in sides))
-        reasons.append(Text("{x:.2f} of what was learned is kept, and {y:.2f} of the rest", x=learned, y=y))
+        reasons.append(
+            Text("of these learned directions {x:.0%} is in both models, of all other weights {y:.0%}", x=learned, y=y)
+        )
     if cv is not None and slope is not None:
         reasons.append(Text("B keeps {x:.2f} of A's weights, varying by {y:.0%} between roles", x=slope, y=cv))
     return Origin(reading, tuple(reasons), norm_r, learned if enough else None, level)
@@ -128,11 +142,11 @@ def origin_of_parts(
         if table is None or min(table[0].shape) < LEAST_SIZE:
             readings.append(UNCLEAR)
             continue
-        sides = _kept([table]), _kept([table[::-1]])
+        sides = _kept(*table), _kept(*table[::-1])
         n, m = min(side.directions for side in sides), min(table[0].shape)
         x, y = (_mean_slope(*(getattr(side, what) for side in sides)) for what in ("learned", "rest"))
         own: dict[str, Value] = {"part": word(name), "x": x, "y": y, "n": n, "m": m}
-        said = Text("{part}: {x:.2f} of {n} learned directions (of {m}) is kept, and {y:.2f} of the rest", **own)
+        said = Text("{part}: of {n} learned directions (of {m}) {x:.0%} is in both models, of the rest {y:.0%}", **own)
         reasons.append(said)
         enough = n >= LEAST_SHARE * m
         kept, lost = enough and min(x, y) >= SAME, enough and y > IN_PLACE and x <= LOST * y
@@ -183,20 +197,36 @@ def _mean_slope(one: float, two: float) -> float:
     return float(np.sqrt(max(one, 0.0) * max(two, 0.0)))
 
 
-def _evenness(matrices: Mapping[str, Pairs], norms: Pairs, learned: float | None) -> tuple[float | None, float | None]:
+def _evenness(slopes: Sequence[float], norms: Pairs, learned: float | None) -> tuple[float | None, float | None]:
     """Return the mean slope of B on A over roles, norms and learned directions, and its variation; None if they are few."""
-    every = [_slope(pairs) for pairs in matrices.values() if pairs]
+    every = list(slopes)
     if norms:
-        every.append(_slope([(a - a.mean(), b - b.mean()) for a, b in norms]))
+        sums = _Slopes()
+        for a, b in norms:
+            sums.add(a - a.mean(), b - b.mean())
+        every.append(sums.slopes[0])
     if learned is not None:
         every.append(learned)
     slope = float(np.mean(every)) if every else None
     return slope, float(np.std(every) / abs(slope)) if slope and len(every) >= 4 else None
 
 
-def _slope(pairs: Pairs) -> float:
-    total = sum(float(np.vdot(a, a)) for a, _ in pairs)
-    return sum(float(np.vdot(a, b)) for a, b in pairs) / total if total > 0.0 else 0.0
+class _Slopes:
+    """Sums of squares and products of pairs, and the slope of B on A and of A on B."""
+
+    def __init__(self) -> None:
+        self._squares, self._products, self.any = [0.0, 0.0], 0.0, False
+
+    def add(self, a: FloatArray, b: FloatArray) -> None:
+        self.any = True
+        for side, values in enumerate((a, b)):
+            self._squares[side] += float(np.vdot(values, values))
+        self._products += float(np.vdot(a, b))
+
+    @property
+    def slopes(self) -> tuple[float, float]:
+        of_a, of_b = self._squares
+        return self._products / of_a if of_a > 0.0 else 0.0, self._products / of_b if of_b > 0.0 else 0.0
 
 
 @lru_cache(maxsize=256)
@@ -225,16 +255,32 @@ def learned_part(values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray
     return *found, np.sqrt(np.maximum(square, 0.0)) / s
 
 
-def _kept(slices: Pairs) -> _Kept:
-    """Return what B keeps of A's learned directions, once what B keeps of the rest is taken off, and of the rest."""
-    count, kept, length, rests = 0, 0.0, 0.0, []
-    for a, b in slices:
+class _Gathered:
+    """What B keeps of A's learned directions, once what B keeps of the rest is taken off, and of the rest, slice by slice."""
+
+    def __init__(self) -> None:
+        self._count, self._kept, self._length, self._rests = 0, 0.0, 0.0, list[float]()
+
+    def add(self, a: FloatArray, b: FloatArray) -> None:
         U, s, Vt, learned = learned_part(a)
         rest = a - (U * s) @ Vt
-        slope = _slope([(rest, b)]) if np.linalg.norm(rest) > 1e-6 * np.linalg.norm(a) else 0.0  # else it is rounding
+        sums = _Slopes()
+        if np.linalg.norm(rest) > 1e-6 * np.linalg.norm(a):  # else it is rounding
+            sums.add(rest, b)
+        slope = sums.slopes[0]
         along = np.einsum("kj,kj->k", U.T @ b, Vt)
-        count += len(s)
-        kept += float(np.sum(along - slope * (s - learned)))
-        length += float(learned.sum())
-        rests.append(slope)
-    return _Kept(count, kept / length if length > 0.0 else 0.0, float(np.mean(rests)) if rests else 0.0)
+        self._count += len(s)
+        self._kept += float(np.sum(along - slope * (s - learned)))
+        self._length += float(learned.sum())
+        self._rests.append(slope)
+
+    @property
+    def kept(self) -> _Kept:
+        share = self._kept / self._length if self._length > 0.0 else 0.0
+        return _Kept(self._count, share, float(np.mean(self._rests)) if self._rests else 0.0)
+
+
+def _kept(a: FloatArray, b: FloatArray) -> _Kept:
+    gathered = _Gathered()
+    gathered.add(a, b)
+    return gathered.kept

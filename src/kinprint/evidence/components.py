@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from kinprint._util.numeric import FloatArray
-from kinprint.arch import Axis, Role, TensorKey
+from kinprint.arch import Axis, Role
 from kinprint.arch.roles import DENSE_ROLES
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.exact_tests import RESIDUAL_ORDER, row_test
@@ -277,10 +277,9 @@ def expert_map(a: Probe, b: Probe, layer_map: LayerMap) -> list[ExpertFinding]:
         if source is None:
             continue
         options: list[int | None] = list(theirs.get(source, ())) or [None]
-        keys: list[TensorKey] = [(role, source, o) for role in DENSE_ROLES for o in options if len(options) > 1]
-        corners = {key: corner(a.samples[key]) for key in keys if key in a.samples}
+        corners = _Corners(a, source, options)
         for expert in experts:
-            option = _likeliest(corners, options, b, layer, expert)
+            option = corners.likeliest(b, layer, expert)
             p = _expert_p(a, b, source, layer, option, expert)
             if p is not None:
                 p = bonferroni(p, len(options) * total)
@@ -307,18 +306,28 @@ def _signs(pair: SamplePair, probes: tuple[Probe, Probe]) -> float:
     return -math.inf if found is None else found
 
 
-def _likeliest(
-    corners: Mapping[TensorKey, FloatArray], options: Sequence[int | None], b: Probe, layer: int, expert: int
-) -> int | None:
-    """Return the expert of A whose up (or gate) rows look most like those of one expert of B."""
-    for role in DENSE_ROLES:
-        mine = b.samples.get((role, layer, expert))
-        if mine is not None and corners:
-            wanted = corner(mine)
-            others = [(key[2], x) for key, x in corners.items() if key[0] is role and x.shape == wanted.shape]
-            if others:
-                return max(others, key=lambda item: float(np.vdot(wanted, item[1])))[0]
-    return options[0]
+class _Corners:
+    """Corners of the up and gate rows of experts, to find those that look most like an expert of another model."""
+
+    def __init__(self, a: Probe, layer: int, options: Sequence[int | None]) -> None:
+        self._options = options
+        rows: dict[tuple[Role, tuple[int, ...]], dict[int | None, FloatArray]] = {}
+        for role in DENSE_ROLES if len(options) > 1 else ():
+            for option in options:
+                if (sample := a.samples.get((role, layer, option))) is not None:
+                    found = corner(sample)
+                    rows.setdefault((role, found.shape), {})[option] = found.ravel()
+        self._tables = {key: ([*found], np.stack([*found.values()])) for key, found in rows.items()}
+
+    def likeliest(self, b: Probe, layer: int, expert: int) -> int | None:
+        """Return the expert whose up (or gate) rows look most like those of one expert of B."""
+        for role in DENSE_ROLES:
+            if (mine := b.samples.get((role, layer, expert))) is not None:
+                wanted = corner(mine)
+                if (known := self._tables.get((role, wanted.shape))) is not None:
+                    options, table = known
+                    return options[int(np.argmax(table @ wanted.ravel()))]
+        return self._options[0]
 
 
 def _expert_p(a: Probe, b: Probe, source: int, layer: int, option: int | None, expert: int) -> float | None:

@@ -10,7 +10,7 @@ from kinprint.errors import KinprintError
 from kinprint.evidence.assess import Assessment, assess
 from kinprint.evidence.attempts import attempt, note, noting
 from kinprint.evidence.power import KEPT, planted_probe
-from kinprint.evidence.probe import WIDE_LAYER, Probe
+from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import read_probe
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.evidence.words import word
@@ -42,17 +42,13 @@ def own_controls(a: Probe, *, seed: int) -> Controls:
     return [_judged(SELF, IDENTICAL, same), _judged(SHUFFLED, NO_EVIDENCE, shuffled)], _reached(same)
 
 
-def _is_wide(probe: Probe) -> bool:
-    return probe.layer_elements() > WIDE_LAYER
-
-
 def _thinned(probe: Probe) -> Probe:
-    return probe.thinned(WIDE_LAYERS, WIDE_ROWS) if _is_wide(probe) else probe.thinned(CONTROL_LAYERS)
+    return probe.thinned(WIDE_LAYERS, WIDE_ROWS) if probe.is_wide else probe.thinned(CONTROL_LAYERS)
 
 
 def control_layers(*probes: Probe) -> int:
     """Return how many layers controls look at, at most."""
-    return WIDE_LAYERS if all(map(_is_wide, probes)) else CONTROL_LAYERS
+    return WIDE_LAYERS if all(probe.is_wide for probe in probes) else CONTROL_LAYERS
 
 
 def both_controls(of_a: Controls, of_b: Controls) -> Controls:
@@ -91,7 +87,7 @@ def both_controls_aside(a: Probe, b: Probe, *, seed: int) -> Callable[[], Contro
         key = few.contents(), seed
         if (known := _DONE.get(key)) is not None:
             return lambda: known
-        in_threads = not may_fork() and _is_wide(a) and _is_wide(b)  # narrow ones would wait for the interpreter
+        in_threads = not may_fork() and a.is_wide and b.is_wide  # narrow ones would wait for the interpreter
         running = in_a_thread(partial(run, few)) if in_threads else aside(partial(run, few), *between_forks(_Run))
 
         def wait() -> _Run:

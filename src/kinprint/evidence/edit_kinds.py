@@ -260,6 +260,7 @@ _REPLACED = {
     "attention": ("attention_changed", Text("with its attention replaced, or its heads reordered")),
     "mlp": ("mlp_changed", Text("with its MLPs replaced, or changed beyond recognition")),
 }
+RESET = Text("with its norms reset and trained again (or trained far more than the rest)")
 
 
 def _replaced(facts: Facts) -> Iterator[Kind]:
@@ -305,14 +306,14 @@ def _folded(facts: Facts) -> Iterator[Kind]:
 
 
 def _norms_reset(facts: Facts) -> Iterator[Kind]:
-    """Name norms that were reset and trained again: part of what they were comes back."""
+    """Name norms that share, and are further from what they were than all else: of those reset, training brings a part back."""
     norms, origin = facts.component("norms"), facts.origin
     if norms is None or not norms.shared or origin is None or (facts.norms is not None and facts.norms.is_folded):
         return
     r, kept = origin.norm_correlation, min(origin.learned_slope or 0.0, *_kept_in_place(facts), 1.0)
     if r is not None and r < NORMS_KEPT and kept > WEIGHTS_KEPT:
         reason = Text("norms correlate at {x:.2f} only, while weights are kept at {y:.2f}", x=r, y=kept)
-        yield Kind(*_REPLACED["norms"], (reason,))
+        yield Kind(_REPLACED["norms"][0], RESET, (reason,), variant="reset")
 
 
 def _looks_averaged(edits: Sequence[EditFinding], norms: NormEdit | None) -> bool:
@@ -364,7 +365,12 @@ def _weights(facts: Facts, found: Sequence[Kind]) -> Iterator[Kind]:
     shown = [item for item in edits if item.edit == edit]
     said = word(edit.replace("_", " "))
     reasons = tuple(
-        Text("{scope}: {edit}, {reasons}", scope=item.scope, edit=said, reasons=joined(item.reasons))
+        Text(
+            "{scope}: {edit}; in one of its tensors: {reasons}",
+            scope=item.scope,
+            edit=said,
+            reasons=joined(item.reasons),
+        )
         for item in shown[:2]
     )
     if edit == "cast" and facts.function is not None and facts.function.same is False:

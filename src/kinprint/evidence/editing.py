@@ -1,7 +1,7 @@
 """Describe how one model was made of the other: role by role, from larger slices; and as a merge of given parents."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import get_args
@@ -9,7 +9,7 @@ from typing import get_args
 import numpy as np
 
 from kinprint._util.cores import aside
-from kinprint._util.numeric import evenly_spaced
+from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.arch import Role
 from kinprint.edits.edit_names import PRUNED, Name, NamedEdit, explain_edit
 from kinprint.edits.merging import MixtureSums
@@ -46,7 +46,10 @@ EDIT_ROLES = (
 UNEXPLAINED = 10.0
 """Energy that a merge of the models given may leave, over that of rounding: parents are rounded, too, and sums in between."""
 
-UNPLACED = labelled(SINGLE_WEIGHTS, Text("no matrix stands at its place in both models"))
+NO_LAYER = Text("no layer could be tested for attention or MLP matrices at their places")
+UNPLACED = Text("no attention or MLP matrix is known to stand at its place in both models, in one shape")
+NO_ROOM = Text("the budget left no room for matrices of both models; see --budget")
+UNUSABLE = Text("the matrices that were read differ in shape, or hold numbers that are not finite")
 
 
 def examine_edits(
@@ -60,7 +63,8 @@ def examine_edits(
     # `paired` are rows of neurons that a search has paired; they count for the origin beside rows that stand in their places.
     layer_map = assessment.layers.layer_map or assessment.layer_map
     sides = new_probe(models[0]), new_probe(models[1])
-    spent = fill_probes(models, sides, _plan(models, assessment, layer_map, scope), allowance)
+    planned = _plan(models, assessment, layer_map, scope)
+    spent = fill_probes(models, sides, planned, allowance)
     matrices: dict[Role, list[SamplePair]] = {}
     for role, pairs in pairs_by_role(*sides, layer_map).items():
         if usable := [pair for pair in pairs if pair.a.stored.shape == pair.b.stored.shape and pair.finite]:
@@ -68,21 +72,33 @@ def examine_edits(
     changed = norm_edit(assessment.probes, layer_map)
     folded, changed = unfold(matrices, assessment.probes, layer_map, changed)
     named = [(role.value, pairs) for role, pairs in folded.items()]
-    here = len(named) // 3  # two thirds take as long as the rest and the origin
+    here = 2 * len(named) // 5  # three fifths take as long as the rest and the origin
     others = aside(partial(_findings, named[here:]), *between_forks(tuple[EditFinding, ...]))
     findings = _findings(named[:here])
     norms = [(pair.a.values, pair.b.values) for pair in norm_pairs(*assessment.probes, layer_map)]
     if changed.is_folded:  # norms were taken for equal: the other side's matrices have what is left of them
         readers = [item for items in folded.values() for item in items]
         norms = [(item.factors, item.column_slopes) for item in readers if item.factors is not None]
-    slices: dict[str, Pairs] = {
-        role.value: [(item.forward.a.values, item.pair.b.values) for item in pairs] for role, pairs in folded.items()
+    slices: dict[str, Iterable[tuple[FloatArray, FloatArray]]] = {
+        role.value: _values(pairs) for role, pairs in folded.items()
     }
     slices |= paired or {}
     split, further = find_split(models, layer_map, None if allowance is None else allowance - spent, scope)
-    unplaced = None if matrices else UNPLACED
+    unplaced = None if matrices else labelled(SINGLE_WEIGHTS, _why_none(assessment, planned, sides))
     origin = origin_of(slices, norms)
     return EditEvidence(findings + others(), origin, spent + further, unplaced, changed, split)
+
+
+def _why_none(assessment: Assessment, planned: Sequence[ProbeRead], sides: tuple[Probe, Probe]) -> Text:
+    """Return why there is no pair of matrices of which to say what was done to their weights."""
+    if not planned:
+        return UNPLACED if assessment.layers.looked_at else NO_LAYER
+    return UNUSABLE if all(side.samples for side in sides) else NO_ROOM
+
+
+def _values(pairs: Iterable[FoldedPair]) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Yield both sides in float64, made as they are asked for: all of them together would be the most that a comparison holds."""
+    return ((item.forward.a.values, item.pair.b.values) for item in pairs)
 
 
 def _plan(models: tuple[Model, Model], assessment: Assessment, layer_map: LayerMap, scope: Scope) -> list[ProbeRead]:
@@ -214,23 +230,25 @@ def _bits(edit: PairEdit) -> int | None:
 
 
 def merge_of(
-    label: str, probes: tuple[Probe, Probe], parents: Sequence[str], session: Session, allowance: int | None
+    label: str, assessment: Assessment, parents: Sequence[str], session: Session, allowance: int | None
 ) -> MergeFinding:
     """Explain B as a weighted sum of A and the given parents, over every slice that all of them have in one shape."""
-    a, b = probes
+    # Layers that were moved are held against the layer they come from: parents have theirs where A has its own.
+    (a, b), layer_map = assessment.probes, assessment.layer_map
     try:
         every = [a, *(read_alike(open_model(reference, session), a, allowance) for reference in parents)]
     except KinprintError as error:
         raise DegenerateInput("a parent could not be read: {why}", why=error.reason) from error
     sums, alone = MixtureSums(len(every)), [MixtureSums(1) for _ in every]
     rounding = 0.0
-    for key, child in b.samples.items():
-        if key[0].info.kind != "matrix" or not child.finite:
+    for (role, layer, expert), child in b.samples.items():
+        source = None if layer is None else layer_map.get(layer)
+        if role.info.kind != "matrix" or not child.finite or (layer is not None and source is None):
             continue
-        found = [probe.samples.get(key) for probe in every]
+        found = [probe.samples.get((role, source, expert)) for probe in every]
         slices = [item.values for item in found if item is not None and item.finite]
         if len(slices) == len(found) and all(item.shape == child.stored.shape for item in slices):
-            sums.add(slices, child.values, group=key[0].value)
+            sums.add(slices, child.values, group=role.value)
             rounding += _rounding(child)
             for single, item in zip(alone, slices, strict=True):
                 single.add([item], child.values)
@@ -241,7 +259,8 @@ def merge_of(
     if unexplained > UNEXPLAINED * rounding / sums.square:
         alternative = Text(
             "{x:.2%} of B is left, which rounding does not explain: a relative of a model given may have been the true parent, "
-            "or B was changed after; then coefficients are those of what the relatives have in common",
+            "B was changed after, or stands in another order or basis; then coefficients are those of what all have in common in "
+            "place",
             x=unexplained,
         )
     return MergeFinding(

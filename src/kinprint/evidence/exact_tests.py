@@ -35,7 +35,9 @@ HEAD_ORDER = Text("key/value heads have no order of their own")
 STANDS_OUT = -4.0  # log10 p from which a test is asked whether weights are tied: the level of single layers
 
 
-def norm_test(role: Role, group: Sequence[SamplePair], ordered: OrderedAxes, seed: int) -> EvidenceTest:
+def norm_test(
+    role: Role, group: Sequence[SamplePair], ordered: OrderedAxes, seed: int, draws: int | None = None
+) -> EvidenceTest:
     """Test the scales of one norm role in all layers at once, under ONE permutation of the residual stream."""
     _require_free_residual(ordered)
     values = [_values(pair) for pair in group]
@@ -49,7 +51,7 @@ def norm_test(role: Role, group: Sequence[SamplePair], ordered: OrderedAxes, see
     if not varying:
         n = len(group)
         raise DegenerateInput("all {n} norms are constant on at least one side: there is no order to compare", n=n)
-    null = joint_tail([(one[None, :], two[None, :]) for one, two in varying], seed=seed)
+    null = joint_tail([(one[None, :], two[None, :]) for one, two in varying], seed=seed, draws=draws)
     ranks = [exchangeability.unit_ranks(np.array(side)) for side in zip(*varying, strict=True)]
     if null.sd > 0.0 and (order := exchangeability.common_order(ranks[0], ranks[1], null.sd)) is not None:
         raise DegenerateInput(order)

@@ -62,7 +62,7 @@ def _gathered(case: Case, tell: Progress) -> tuple[Facts, list[Text]]:
     tell("evidence", 2, 4)
     turned = basis_word(probes, basis, rotated)
     edits = _edits(case, assessment, neurons, stages)
-    merge = _merge(case, stages) if options.parents else None
+    merge, no_merge = _merge(case, assessment, stages) if options.parents else (None, None)
     function = _function(case, assessment, edits, stages, in_place=not turned and neurons.kind is None)
     tell("evidence", 3, 4)
     nothing_found = assessment.log10_p > LOG10_ALPHA
@@ -86,7 +86,11 @@ def _gathered(case: Case, tell: Progress) -> tuple[Facts, list[Text]]:
         neuron_kind=neurons.kind,
         basis=turned,
         able=able if seen is None else seen,
-        untested=[*scope.limits, *(found.untested for found in (neurons, basis, rotated, edits) if found.untested)]
+        untested=[
+            *([no_merge] if no_merge else []),
+            *scope.limits,
+            *(found.untested for found in (neurons, basis, rotated, edits) if found.untested),
+        ]
         + ([unsaid] if unsaid else []),
         null=case.null.title if any(test.name in MATCHES_NEURONS for test in assessment.tests) else None,
     )
@@ -121,14 +125,17 @@ def _first_assessment(case: Case, stages: list[Text]) -> tuple[Assessment, Case,
                 m=everything - spent,
             )
             stages.append(said)
+            case.when_read(case.probes)  # searches and edits read into probes of their own
             spared = max(everything if allowed is None else min(everything, allowed), spent) - spent
             return assessment, replace(case, spared=spared), controls
+        del controls  # of fewer slices: their forks end here
     spent += read(planned())
     what = Text(
         "exact tests: {n:,} further bytes, for layers, neurons, heads and tokens that the comparison did not need",
         n=spent,
     )
     stages.append(what)
+    case.when_read(case.probes)
     controls = both_controls_aside(a, b, seed=seed)
     return assess(a, b, seed=seed), case, controls
 
@@ -208,18 +215,20 @@ def _function(
     return found
 
 
-def _merge(case: Case, stages: list[Text]) -> findings.MergeFinding | None:
+def _merge(case: Case, assessment: Assessment, stages: list[Text]) -> tuple[findings.MergeFinding | None, Text | None]:
+    """Return what explains B as a merge of A and the parents given, or why nothing can."""
     from kinprint.evidence.editing import merge_of
 
     before, found, problems = case.session.bytes_delivered, None, list[Text]()
     try:
         label = case.models[0].label
         found = attempt(
-            lambda: merge_of(label, case.probes, case.options.parents, case.session, case.allowance(0.9)),
+            lambda: merge_of(label, assessment, case.options.parents, case.session, case.allowance(0.9)),
             problems.append,
         )
     except DegenerateInput as error:
         problems.append(error.reason)
     spent = case.session.bytes_delivered - before
     stages.append(joined((Text("merge: {n:,} further bytes", n=spent), *problems)))
-    return found
+    why = labelled(Text("merge of A and the models given as parents"), joined(problems)) if problems else None
+    return found, why

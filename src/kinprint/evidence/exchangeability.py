@@ -13,6 +13,7 @@ from kinprint._util.records import dataclass
 from kinprint.arch import Axis, Role
 from kinprint.edits.regression import correlation
 from kinprint.evidence.probe import LayerMap, Probe, SamplePair, pairs_by_role
+from kinprint.formats.dtypes import Array
 from kinprint.model.reader import Sample
 from kinprint.text import Text
 
@@ -28,6 +29,7 @@ WAVES = 4
 
 COPY_R = 0.1  # correlation of two layers' slices in either model beyond which they are taken for copies of one layer
 _CORNER = (16, 512)
+_BLOCK = 256  # corners that are held against all before them at a time
 
 ONE_SIDED = 0.4
 """Median, over rows or columns, of |mean| over root mean square of entries that are not zero, from which their signs are not fair:
@@ -321,17 +323,48 @@ def _usual_size(values: FloatArray) -> float:
 def without_copies(group: Sequence[SamplePair]) -> list[SamplePair]:
     """Leave out pairs that repeat another one in both models: copied layers or experts have one order between them."""
     # Two models deepened alike, or upcycled alike, would else be counted as if each copy had been ordered by a draw of its own.
-    kept: list[tuple[SamplePair, FloatArray, FloatArray]] = []
-    for pair in group:
-        one, two = corner(pair.a), corner(pair.b)
-        if not any(_alike(one, a) and _alike(two, b) for _, a, b in kept):
-            kept.append((pair, one, two))
-    return [pair for pair, _, _ in kept]
+    shapes: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+    for number, pair in enumerate(group):
+        shapes.setdefault(tuple(_corner_of(sample).shape for sample in (pair.a, pair.b)), []).append(number)
+    kept = np.zeros(len(group), dtype=bool)
+    for numbers in shapes.values():
+        kept[numbers] = _first_of_copies([group[k] for k in numbers])
+    return [pair for pair, stays in zip(group, kept, strict=True) if stays]
+
+
+def _first_of_copies(group: Sequence[SamplePair]) -> NDArray[np.bool_]:
+    """Tell of which pairs no earlier one that stays is a copy on both sides; all corners of a side have one shape."""
+    # Products of blocks: of a thousand experts each is held against all others, and one by one that took a second. B's are
+    # looked at where something in A repeats.
+    one, two = _corners([pair.a for pair in group]), None
+    places, kept = np.arange(len(group)), np.ones(len(group), dtype=bool)
+    for start in range(0, len(group), _BLOCK):
+        here = places[start : start + _BLOCK]
+        before = places[: here[-1] + 1]
+        copies = (one[here] @ one[before].T > COPY_R) & (before < here[:, None])
+        if copies.any():
+            two = _corners([pair.b for pair in group]) if two is None else two
+            copies &= two[here] @ two[before].T > COPY_R
+            for k, row in zip(here, copies, strict=True):
+                kept[k] = not (row & kept[before]).any()
+    return kept
+
+
+def _corners(samples: Sequence[Sample]) -> NDArray[np.float32]:
+    """Return the corners of slices of one shape, one in each row."""
+    found = np.empty((len(samples), _corner_of(samples[0]).size), dtype=np.float32)
+    for row, sample in zip(found, samples, strict=True):
+        row[:] = corner(sample).ravel()
+    return found
+
+
+def _corner_of(sample: Sample) -> Array:
+    return sample.stored[: _CORNER[0], : _CORNER[1]]
 
 
 def corner(sample: Sample) -> FloatArray:
     """Return a corner of a slice without what all its rows have in common, at unit length."""
-    part = sample.stored[: _CORNER[0], : _CORNER[1]].astype(np.float64)
+    part = _corner_of(sample).astype(np.float64)
     if not sample.finite:
         part = np.nan_to_num(part, posinf=0.0, neginf=0.0)
     if not part.size:
@@ -339,7 +372,3 @@ def corner(sample: Sample) -> FloatArray:
     part -= part.mean(axis=0)
     length = float(np.linalg.norm(part))
     return part / length if length > 0.0 else part
-
-
-def _alike(one: FloatArray, two: FloatArray) -> bool:
-    return one.shape == two.shape and float(np.vdot(one, two)) > COPY_R

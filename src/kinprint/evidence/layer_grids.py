@@ -15,7 +15,7 @@ from kinprint.model.reader import Sample
 from kinprint.results.context import UNITS, LayerGrid, packed
 from kinprint.results.findings import NOTHING_SAID
 from kinprint.results.measurements import NOT_COMPARABLE
-from kinprint.stats.layer_grid import matrix_grid
+from kinprint.stats.layer_grid import CentredMatrices, centred_grid
 from kinprint.stats.moments import check_magnitude
 from kinprint.text import Text
 
@@ -59,7 +59,8 @@ def _grid(role: Role, kind: str, left: Slices, right: Slices, ordered: Mapping[A
     rows = max(1, min(math.prod(shape) // max(1, units), MOST_ELEMENTS // max(1, max(len(one), len(two)) * units)))
     for name_of_side, side in (("A", one), ("B", two)):
         check_magnitude(max(sample.largest for sample in side.values()), name_of_side)
-    pairs = matrix_grid(*(_stacked(side, axis, rows) for side in (one, two)))
+    # one side after the other: a stack is as large as all that grids hold else
+    pairs = centred_grid(*[CentredMatrices.of(_stacked(side, axis, rows)) for side in (one, two)])
     grids = (getattr(pairs, part) for part in UNITS)
     cells = packed(*([[x if math.isfinite(x) else None for x in row] for row in grid.tolist()] for grid in grids))
     null = Text("permuted {axis} indices, for each pair alone", axis=name)
@@ -80,8 +81,15 @@ def _place(sample: Sample) -> tuple[object, ...]:
 
 def _stacked(side: Slices, axis: int, rows: int) -> FloatArray:
     """Return layers × rows × units, the units being what is permuted."""
-    if next(iter(side.values())).stored.ndim < 2:
-        return np.stack([sample.values[None] for sample in side.values()])
-    if axis == 0:
-        return np.stack([sample.part(slice(None), slice(rows)).T for sample in side.values()])
-    return np.stack([sample.part(slice(rows)) for sample in side.values()])
+    first = next(iter(side.values())).stored
+
+    def turned(sample: Sample) -> FloatArray:
+        if first.ndim < 2:
+            return sample.values[None]
+        return sample.part(slice(None), slice(rows)).T if axis == 0 else sample.part(slice(rows))
+
+    shape = turned(next(iter(side.values()))).shape
+    stacked = np.empty((len(side), *shape))
+    for layer, sample in zip(stacked, side.values(), strict=True):
+        layer[:] = turned(sample)
+    return stacked

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from kinprint._util.numeric import FloatArray, evenly_spaced
+from kinprint._util.sizes import format_size
 from kinprint.align import neuron_assignment as assignment
 from kinprint.align.assignment import NONE
 from kinprint.align.neuron_assignment import NeuronMatch
@@ -75,9 +76,9 @@ def match_neurons(
         if allowance is not None and spent + cost > allowance:
             if not taken:
                 needed = Text(
-                    "one layer takes {x:.0f} MB and {y:.0f} MB are left; see --budget",
-                    x=cost / 1e6,
-                    y=max(0, allowance - spent) / 1e6,
+                    "one layer takes {x} and {y} is left; see --budget",
+                    x=format_size(cost),
+                    y=format_size(max(0, allowance - spent)),
                 )
                 return NeuronEvidence(untested=labelled(REORDERED_NEURONS, needed))
             break

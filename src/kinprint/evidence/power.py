@@ -26,6 +26,7 @@ from kinprint.evidence.probe import Probe, SamplePair, is_residual_norm, pairs_b
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.reader import Sample
 from kinprint.results.findings import TESTED, EvidenceTest, PowerFinding
+from kinprint.stats.dot_products import LEAST_DRAWS
 from kinprint.stats.fixedpoints import count_needed, fixed_by_scores, fixed_points
 from kinprint.stats.joint import of_usual_width
 from kinprint.text import Text, joined
@@ -71,8 +72,13 @@ def least_strength(simulate: Callable[[float, int], float], needed: float, *, fa
     """
 
     def seen(strength: float) -> bool:
-        values = np.array([simulate(strength, draw) for draw in range(DRAWS)])
-        return bool(values.mean() - TOLERANCE * values.std(ddof=1) >= needed)
+        values = []
+        for draw in range(DRAWS):
+            values.append(simulate(strength, draw))
+            # No mean of n values is above the least of them by more than (n − 1)/√n standard deviations, here 2.47 < `TOLERANCE`.
+            if values[-1] < needed:
+                return False
+        return bool(np.mean(values) - TOLERANCE * np.std(values, ddof=1) >= needed)
 
     if simulate(STRENGTHS[-1], 0) < needed:  # copies do not scatter
         return None
@@ -189,9 +195,8 @@ def _row_power(pairs: Sequence[SamplePair], b: Probe, test: EvidenceTest, level:
 
 def _norm_power(pairs: Sequence[SamplePair], test: EvidenceTest, level: float) -> PowerFinding:
     """Plant correlations in the norms of one role; the bounds of this test may weaken as a relation grows."""
-    norms = of_usual_width(
-        [(pair.a.values, pair.b.values) for pair in pairs if pair.a.shape == pair.b.shape and pair.finite]
-    )  # as the test does, where stages have widths of their own
+    known = [(pair.a.values, pair.b.values) for pair in pairs if pair.a.shape == pair.b.shape and pair.finite]
+    norms = of_usual_width(known)  # as the test does, where stages have widths of their own
     sides = [np.array(side) for side in zip(*((_standard(a), _standard(b)) for a, b in norms), strict=True)]
     one, two = (side.T for side in sides)  # (dimensions, layers)
 
@@ -200,7 +205,8 @@ def _norm_power(pairs: Sequence[SamplePair], test: EvidenceTest, level: float) -
         read = [[Sample(1.0 + 0.1 * x, "F64", x.shape) for x in side.T] for side in (left, right)]
         group = [SamplePair(pairs[0].role, n, None, *both) for n, both in enumerate(zip(*read, strict=True))]
         try:
-            return -(norm_test(pairs[0].role, group, {}, 0).log10_p or 0.0)
+            # what can only be drawn does not reach the level, however often it is drawn
+            return -(norm_test(pairs[0].role, group, {}, 0, draws=LEAST_DRAWS).log10_p or 0.0)
         except DegenerateInput:
             return 0.0
 

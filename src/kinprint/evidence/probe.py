@@ -13,9 +13,7 @@ from kinprint.arch import Axis, Role, TensorKey
 from kinprint.model.reader import Sample
 from kinprint.text import Text
 
-WIDE_LAYER = (
-    1 << 18
-)  # elements read of one layer from which a model is wide: most time is spent in arrays, not between them
+WIDE_LAYER = 1 << 18  # elements read of one layer from which a model is wide: its time is spent in arrays
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,11 @@ class Probe:
         """Return how many elements were read of a layer, on average."""
         sizes = [(key[1], sample.stored.size) for key, sample in self.samples.items() if key[1] is not None]
         return sum(size for _, size in sizes) // max(len({layer for layer, _ in sizes}), 1)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether most time is spent in arrays, so that a fork pays for a part of the tests."""
+        return self.layer_elements() > WIDE_LAYER
 
     def thinned(self, count: int, rows: int | None = None) -> Self:
         """Return the same probe with at most `count` evenly spaced layers, and the first rows of matrices."""

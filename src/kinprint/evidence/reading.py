@@ -72,6 +72,8 @@ class Scope:
 
     def parts(self, model: Model) -> Parts:
         """Return a model's tensors, as far as they may be read."""
+        if self.layers is None and self.roles is None:
+            return model.parts
         return {key: part for key, part in model.parts.items() if self.allows(part.role, part.layer)}
 
     @property
@@ -178,7 +180,7 @@ def _unpaired_layers(probes: Sequence[Probe], parts: Sequence[Parts]) -> Iterato
         experts = {None, *(key[2] for key in probes[side].samples)}
         for key, part in parts[side].items():
             role, layer, expert = key
-            if layer is None or role not in read_alike or key in probes[side].samples or key in parts[1 - side]:
+            if key in parts[1 - side] or layer is None or role not in read_alike or key in probes[side].samples:
                 continue
             rows, columns = read_alike[role]
             fits = 0 not in part.shape and (rows is None or rows[1] <= part.shape[0])
@@ -189,8 +191,9 @@ def _unpaired_layers(probes: Sequence[Probe], parts: Sequence[Parts]) -> Iterato
 def _other_widths(parts: Sequence[Parts]) -> Iterator[Want]:
     """Ask for neuron rows of models whose residual widths differ, for the tests after an alignment by tokens."""
     for key, part in parts[0].items():
-        other = parts[1].get(key)
-        if other is not None and has_neuron_rows(key[0]) and part.shape[1] != other.shape[1] and key[2] in (None, 0):
+        if key[2] not in (None, 0) or (other := parts[1].get(key)) is None:
+            continue
+        if has_neuron_rows(key[0]) and part.shape[1] != other.shape[1]:
             yield Want(*key, (0, min(NEURON_ROWS, part.shape[0], other.shape[0])))
 
 

@@ -257,7 +257,7 @@ def not_fitted(a: Weights, b: Weights, fitted: Sequence[Pair], tested: Sequence[
         if len(kept) >= count:
             break
     if not kept:
-        raise DegenerateInput("the layers left to test on are copies of those that were fitted")
+        raise DegenerateInput("the layers left to test on are those that were fitted, or copies of them")
     return kept[:count]
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from kinprint._util.numeric import FloatArray, evenly_spaced
+from kinprint._util.sizes import format_size
 from kinprint.align.neuron_assignment import LEAST_DRAWS, MAX_ASSIGNED
 from kinprint.align.rotation import Neurons, Rows, nearest_rotation
 from kinprint.errors import BudgetExceeded, DegenerateInput
@@ -159,8 +160,8 @@ def _affordable(a: Weights, b: Weights, allowance: int | None, scope: Scope, *, 
     cost = sum(where.cost((0, min(grams.GRAM_ROWS, where.first))) for where in firsts if where is not None)
     count = min(most, allowance // 3 // max(1, cost))
     if count < 2:  # with one there is no check that places of neurons mean nothing
-        x, y = 2 * cost / 1e6, allowance / 3e6
-        raise DegenerateInput("two layers take {x:.1f} MB and {y:.1f} MB may be read; see --budget", x=x, y=y)
+        x, y = format_size(2 * cost), format_size(max(0, allowance) / 3)
+        raise DegenerateInput("two layers take {x} and {y} may be read; see --budget", x=x, y=y)
     return count
 
 
@@ -181,8 +182,8 @@ def _reordered(
         # those fitted are read for every start and to tell copies, those tested once more for what comes after
         cost = (2 + len(starts)) * sum(cost_of(a, b, pair) for pair in pairs)
         if reason is None and allowance is not None and cost > allowance:
-            n, x, y = len(pairs), cost / 1e6, allowance / 1e6
-            reason = Text("{n} layers take {x:.0f} MB and {y:.0f} MB are left; see --budget", n=n, x=x, y=y)
+            n, x, y = len(pairs), format_size(cost), format_size(max(0, allowance))
+            reason = Text("{n} layers take {x} and {y} is left; see --budget", n=n, x=x, y=y)
         if reason is not None:
             return replace(first, untested=labelled(REORDERED_TOO, reason))
         room = (SEARCH_BYTES if allowance is None else allowance - cost) // max(1, READS * cost_of(a, b, pairs[0]))
@@ -320,7 +321,7 @@ def _read_within(a: Weights, b: Weights, pair: Pair, allowance: int | None) -> t
     if (reason := _too_large(a, b, pair)) is not None:
         raise DegenerateInput(reason)
     if allowance is not None and (cost := cost_of(a, b, pair)) > allowance:
-        raise DegenerateInput("two layers take {x:.0f} MB; see --budget", x=cost / 1e6)
+        raise DegenerateInput("two layers take {x}; see --budget", x=format_size(cost))
     return read_pair(a, b, pair)
 
 

@@ -5,7 +5,7 @@ What a search needs is imported where it is made: few comparisons make any, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,7 @@ class Case:
     scope: Scope  # layers and roles that may be looked at
     null: EmpiricalNull
     spared: int = 0  # bytes that were not needed, and are not spent on anything else
+    when_read: Callable[[tuple[Probe, Probe]], None] = lambda _: None  # told once the probes hold all that they will
 
     def allowance(self, share: float) -> int | None:
         """Return a share of what is left of the budget; None without a budget."""

@@ -243,7 +243,7 @@ def _verdict(facts: Facts, rules: Sequence[findings.Rule], kind: Kind | None) ->
         layer_map=_layer_map(facts) if related else None,
         reasons=_reasons(facts, class_, kind, why),
         against=_against(facts, class_),
-        untested=tuple(dict.fromkeys([*facts.untested, *_off(facts), DISTILLATION])),
+        untested=_untested(facts),
         assumptions=tuple(dict.fromkeys(text for test in tested for text in test.assumptions)),
         rules=tuple(rules),
         log10_alpha=LOG10_ALPHA,
@@ -471,9 +471,16 @@ def _against(facts: Facts, class_: str) -> tuple[Text, ...]:
         lines.append(Text("the tests are symmetric: they do not say which of the two came first"))
     if class_ == findings.NO_EVIDENCE and facts.log10_p is not None and LOG10_ALPHA < facts.log10_p <= -2.0:
         lines.append(Text("one test stands out, but not enough: log10 p {p:.1f} corrected", p=facts.log10_p))
-    not_run = [control for control in facts.controls if control.status == "not run"]
-    lines += [Text("control {name} was not run: {reason}", name=word(c.name), reason=c.reason) for c in not_run]
     return tuple(lines)
+
+
+def _untested(facts: Facts) -> tuple[Text, ...]:
+    """Return what was not tested; first the controls that the user asked for."""
+    missing = [control for control in facts.controls if control.status == "not run"]
+    why = [Text("control {name} was not run: {reason}", name=word(c.name), reason=c.reason) for c in missing]
+    named = [(control.name in OWN_CONTROLS, said) for control, said in zip(missing, why, strict=True)]
+    asked, own = ([said for mine, said in named if mine == ours] for ours in (False, True))
+    return tuple(dict.fromkeys([*asked, *facts.untested, *_off(facts), *own, DISTILLATION]))
 
 
 def _off(facts: Facts) -> list[Text]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kinprint._util.files import is_there
 from kinprint._util.progress import Progress, quiet
 from kinprint.errors import BudgetExceeded, DegenerateInput, NeedsExtra
 from kinprint.evidence.attempts import attempt
@@ -37,7 +38,7 @@ def chosen_methods(names: Sequence[str]) -> list[Method]:
 
 def room_for_methods(options: Options, *models: str | Path) -> Options:
     """Lift a budget that nobody chose where all models are on this machine: methods read whole matrices."""
-    return replace(options, budget_bytes=None) if all(Path(model).exists() for model in models) else options
+    return replace(options, budget_bytes=None) if all(is_there(Path(model)) for model in models) else options
 
 
 @cache

@@ -111,6 +111,11 @@ class Tensors(Mapping[str, TensorInfo]):
         """Return the tensors as they were given."""
         return self._rows
 
+    def size_of(self, name: str) -> tuple[str, int, int]:
+        """Return number format, stored bytes and elements of one tensor, which need not be made for it."""
+        _, dtype, shape, _, start, end = (self._rows.get(name) or self[name])[:6]
+        return dtype, end - start, math.prod(shape)
+
     def elements(self) -> int:
         """Return the number of elements of all."""
         return sum(math.prod(row[2]) for row in self._rows.values())

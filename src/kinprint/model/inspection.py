@@ -1,11 +1,13 @@
 """Describe one model: architecture, stored tensors, norms layer by layer, and tensors without a role."""
 
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kinprint._util.cycles import no_collection
 from kinprint._util.progress import Progress
 from kinprint.arch import RoleTensor
 from kinprint.formats.plan import MAX_GAP_BYTES
@@ -41,7 +43,7 @@ def inspect(
     settings, session, progress, chosen : as for `kinprint.compare`.
     """
     options = Options.of(options, **chosen).check()
-    with running(options, settings, session) as run:
+    with running(options, settings, session) as run, no_collection():
         opened = open_model(path_text(model), run, alone=not run.bases)
         run.require_files()
         if progress is not None:
@@ -59,13 +61,15 @@ def inspect(
 
 def _inventory(model: Model) -> tuple[RoleInventory, ...]:
     groups: dict[tuple[str, tuple[int, ...], str], list[RoleTensor]] = {}
+    sizes: Counter[tuple[str, tuple[int, ...], str]] = Counter()
     for part in model.naming.tensors:
-        dtype = model.checkpoint.tensors[part.name].dtype
-        groups.setdefault((part.role.value, part.shape, dtype), []).append(part)
+        dtype, nbytes, elements = model.checkpoint.tensors.size_of(part.name)
+        kind = part.role.value, part.shape, dtype
+        groups.setdefault(kind, []).append(part)
+        sizes[kind] += nbytes * math.prod(part.shape) // max(1, elements)  # several may share one tensor
     lines = []
     for (role, shape, dtype), parts in groups.items():
-        stored = [(part, model.checkpoint.tensors[part.name]) for part in parts]  # several may share one tensor
-        size = sum(tensor.nbytes * math.prod(part.shape) // max(1, tensor.elements) for part, tensor in stored)
+        size = sizes[role, shape, dtype]
         layers = {part.layer for part in parts if part.layer is not None}
         fused = any(part.rows is not None for part in parts)
         lines.append(RoleInventory(role, len(parts), len(layers), shape, dtype, size, fused, parts[0].name))

@@ -63,7 +63,8 @@ class Model(AbstractContextManager["Model"]):
     @cached_property
     def parts(self) -> Mapping[TensorKey, RoleTensor]:
         """Where each tensor is stored, by role, layer and expert."""
-        return {part.key: part for part in self.naming.tensors}
+        with no_collection():
+            return {part.key: part for part in self.naming.tensors}
 
     @cached_property
     def towers(self) -> Mapping[str, Model]:

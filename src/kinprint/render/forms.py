@@ -136,7 +136,7 @@ def make(result: object, name: str, *, lang: str = "en", table: str | None = Non
     form, kind = FORMS.get(name), type(result).__name__
     if form is None or kind not in form.makers:
         fitting = ", ".join(item.name for item in _FORMS if kind in item.makers)
-        raise BadSelection(f"there is no form {name!r} of a {kind}", hint=f"its forms: {fitting}")
+        raise BadSelection(f"there is no form {name!r} of {_a(kind)}", hint=f"its forms: {fitting}")
     if table is not None and not form.tables:
         raise BadSelection(f"{name} holds no table, so {table!r} cannot be chosen")
     chosen = {"table": checked_table(result, table)} if form.tables else {}
@@ -146,13 +146,17 @@ def make(result: object, name: str, *, lang: str = "en", table: str | None = Non
     return made.encode() if isinstance(made, str) else bytes(made)
 
 
+def _a(kind: str) -> str:
+    return f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
+
+
 def checked_table(result: object, table: str | None) -> str:
     """Return the table that was chosen of a result, by default its first; raise BadSelection if there is no such table."""
     kind = type(result).__name__
     known = TABLES.get(kind, ())
     if not known or table not in (None, *known):
         hint = f"its tables: {', '.join(known)}" if known else f"those that have tables: {', '.join(TABLES)}"
-        raise BadSelection(f"a {kind} has no table {table!r}" if table else f"a {kind} has no tables", hint=hint)
+        raise BadSelection(f"{_a(kind)} has no table {table!r}" if table else f"{_a(kind)} has no tables", hint=hint)
     return table or known[0]
 
 

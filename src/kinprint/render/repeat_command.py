@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kinprint.results.models import ModelSummary
 from kinprint.results.options import Options
 from kinprint.results.report import Report
+from kinprint.results.search import NAMED
 
 if TYPE_CHECKING:
     from kinprint.results.search import SearchReport
@@ -35,10 +36,16 @@ def pairs_command(report: PairsReport) -> str:
 
 def search_command(report: SearchReport) -> str:
     """Return one line for a POSIX shell that looks for the same model again."""
-    query, verified = report.query, sum(item.verified is not None for item in report.found)
-    verify = ["--verify", str(verified)] if verified else []
-    dashes = ["--"] if query.reference.startswith("-") else []
-    return shlex.join(["kinprint", "search", "--catalog", report.catalog, *verify, *dashes, query.reference])
+    verified = sum(item.verified is not None and item.class_ != NAMED for item in report.found)
+    verify = ["--verify", str(max(1, verified))] if any(item.verified is not None for item in report.found) else []
+    return search_again(report, [*verify, *(["--local", report.local] if report.local else [])])
+
+
+def search_again(report: SearchReport, options: Sequence[str]) -> str:
+    """Return the command that looks for a model in the same catalog with these options."""
+    query = report.query.reference
+    dashes = ["--"] if query.startswith("-") else []
+    return shlex.join(["kinprint", "search", "--catalog", report.catalog, *options, *dashes, query])
 
 
 def compare_again(options: Sequence[str], models: Sequence[str]) -> str:

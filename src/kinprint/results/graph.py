@@ -1,9 +1,10 @@
 """The family graph of a whole catalog: who shares weights or a start with whom, and what their cards declare."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
+from kinprint.results.later import LATER
 from kinprint.results.result import Result
 from kinprint.text import Text
 
@@ -38,9 +39,10 @@ class GraphNode:
 class GraphEdge:
     """Two entries, by their numbers. No direction is measured: ``declared_base`` is the one that the other's card names.
 
-    ``log10_p`` is corrected for all tests and all pairs of the catalog; None where no test could run. ``in_place`` is the largest
-    share of dimensions, rows or neurons found at their own places. ``explained``: cards, or a common repository, join the two,
-    directly or through other entries.
+    ``log10_p`` is corrected for all tests and all pairs of the catalog; None where no test could run. Of ``tests`` that ran
+    ``standing`` reject independence, each corrected for all of them; ``correlation`` is the mean of those that stand and
+    correlate values, 0 if none does. ``in_place`` is the largest share of dimensions, rows or neurons found at their own places.
+    ``explained``: cards, or a common repository, join the two, directly or through other entries.
     """
 
     a: int
@@ -53,6 +55,8 @@ class GraphEdge:
     same_files: bool = False
     explained: bool = False
     reason: Text | None = None
+    standing: int = field(default=0, metadata=LATER)
+    correlation: float = field(default=0.0, metadata=LATER)
 
 
 @dataclass(frozen=True)

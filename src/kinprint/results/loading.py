@@ -16,6 +16,7 @@ from kinprint.results.search import SearchReport
 from kinprint.results.tree import FamilyTree, PairsReport
 
 WRITES = "kinprint compare A B --out FOLDER writes a report, FOLDER/report.json"
+_PAGE, _PAGE_BYTES = (b"<!doctype html", b"<html"), 1000  # how a page begins, and within which bytes
 Loaded = Report | PairsReport | FamilyTree | Inspection | SearchReport
 KINDS: dict[str, type[Loaded]] = {
     kind.SCHEMA: kind for kind in (Report, PairsReport, FamilyTree, Inspection, SearchReport)
@@ -36,6 +37,9 @@ def load(path: str | Path) -> Loaded:
 
 
 def _schema(raw: bytes, file: Path) -> str:
+    if raw[:_PAGE_BYTES].lstrip().lower().startswith(_PAGE):
+        said = f"{file}: this is a page, which is for readers; expected the JSON of a report"
+        raise SchemaError(said, hint=f"its JSON is saved with --out: {WRITES}")
     try:
         data = parse_json(raw)
     except ValueError as error:

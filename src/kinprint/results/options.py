@@ -16,6 +16,7 @@ from kinprint.results.later import LATER
 
 DEFAULT_BUDGET_BYTES = 128_000_000  # of a comparison or an inspection, unless the user says otherwise
 PAIR_BUDGET_BYTES = 32_000_000  # of each pair of many models: there are many
+BUDGET_HELP = "Read at most this much {of}, headers and tokenizers included; none for no limit."
 _UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 USUAL_METRICS = ("cosine", "pearson")  # what the summary by role needs; no verdict rests on any metric
@@ -118,7 +119,7 @@ class Options:
         DEFAULT_BUDGET_BYTES,
         "budget",
         SIZE,
-        "Read at most this much in all, headers and tokenizers included; none for no limit.",
+        BUDGET_HELP.format(of="in all"),
         "SIZE",
         least=0,
     )

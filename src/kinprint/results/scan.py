@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kinprint import errors
 from kinprint.results.result import Result
 
 SCAN_VERSION = 1
@@ -17,12 +18,19 @@ class ScanFailure:
     error: str
     hint: str | None = None
 
+    @property
+    def message(self) -> str:
+        """What went wrong, without the class where it is one of this program's, which says nothing to readers."""
+        kind, _, message = self.error.partition(": ")
+        return message if message and isinstance(getattr(errors, kind, None), type) else self.error
+
 
 @dataclass(frozen=True)
 class ScanReport(Result):
     """The outcome of a scan. ``added``, ``known``, ``failed`` and ``failed_before`` add up to ``wanted`` if it came to its end.
 
     ``known`` stood in the catalog at the same commit, ``failed_before`` failed at the same commit for a reason that stays.
+    ``failed`` is in the order of the list that was scanned.
     """
 
     SCHEMA: ClassVar = "kinprint.scan"
@@ -54,6 +62,11 @@ class ScanReport(Result):
         return self.added + self.known + self.failed_before + len(self.failed)
 
     @property
+    def read(self) -> int:
+        """Models that were read: not those that failed, were known, or were not tried again."""
+        return self.added
+
+    @property
     def per_second(self) -> float:
-        """Models dealt with in a second."""
-        return self.done / self.seconds if self.seconds > 0.0 else 0.0
+        """Models read in a second; 0 where none had to be."""
+        return self.read / self.seconds if self.seconds > 0.0 else 0.0

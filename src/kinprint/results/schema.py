@@ -24,7 +24,17 @@ from kinprint.results.models import ConfigDifference, TokenizerDifference
 from kinprint.results.plain_json import DATA, holds_text
 from kinprint.results.report import Report
 from kinprint.results.result import SCHEMA_VERSION, Result
-from kinprint.results.search import LOOK_ALIKE, RELATED, SAME_FILES, SAME_KEPT, SEARCH_CLASSES, FoundModel, SearchReport
+from kinprint.results.search import (
+    LOOK_ALIKE,
+    NAMED,
+    RELATED,
+    SAME_FILES,
+    SAME_KEPT,
+    SEARCH_CLASSES,
+    FoundModel,
+    SearchReport,
+    Verified,
+)
 from kinprint.text import Text
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -61,7 +71,8 @@ _CLASSES: Mapping[tuple[type, str], tuple[str | int, ...]] = {
     (tree.PairLine, "found"): findings.CLASSES,
     (tree.PairSummary, "class_"): findings.CLASSES,
     (SearchReport, "class_"): SEARCH_CLASSES,
-    (FoundModel, "class_"): (RELATED, LOOK_ALIKE),
+    (FoundModel, "class_"): (RELATED, LOOK_ALIKE, NAMED),
+    (Verified, "declared"): context.STATES,
     (FoundModel, "same"): (SAME_FILES, SAME_KEPT),
 }
 

@@ -1,13 +1,24 @@
 """What a search of a catalog returns: relatives with exact p-values, look-alikes without proof, and what was not compared."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE
+from kinprint.results.context import NOT_JUDGED, NOT_SHOWN, UNDECLARED
+from kinprint.results.findings import (
+    DERIVED,
+    IDENTICAL,
+    NO_EVIDENCE,
+    NOT_TESTABLE,
+    SHARES_COMPONENTS,
+    SHARES_INITIALISATION,
+)
+from kinprint.results.later import LATER
 from kinprint.results.result import Result
 from kinprint.text import Text
 
-RELATED, LOOK_ALIKE = "related", "look_alike"
+RELATED, LOOK_ALIKE, NAMED = "related", "look_alike", "named"
+# Verdicts on weights, the most telling first.
+RELATIONS = (IDENTICAL, DERIVED, SHARES_COMPONENTS, SHARES_INITIALISATION)
 SAME_FILES, SAME_KEPT = "files", "kept"
 SEARCH_CLASSES = (RELATED, NO_EVIDENCE, NOT_TESTABLE)
 
@@ -46,6 +57,7 @@ class Verified:
     kind: str | None
     log10_p: float | None
     sentence: Text
+    declared: str | None = field(default=None, metadata=LATER)  # what the cards declare, held against that verdict
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,8 @@ class FoundModel:
     """An entry of the catalog that a search lists.
 
     ``class_`` is "related" where exact tests on the fingerprints reject independence after correction for every entry and test,
-    "look_alike" where only what no order or basis alters is alike, which proves nothing. ``same`` says that the weight files
+    "look_alike" where only what no order or basis alters is alike, which proves nothing, "named" where the card of the model that
+    is looked for names the entry as its base, and fingerprints show nothing of it. ``same`` says that the weight files
     are the same by their identities ("files"), or all that both fingerprints keep ("kept").
     """
 
@@ -75,6 +88,12 @@ class FoundModel:
     verify: str  # command that gives a full verdict; empty where the entry does not say where the weights are
     verified: Verified | None = None
 
+    @property
+    def is_relative(self) -> bool:
+        """Whether it is related: by its weights where these gave a verdict, else by exact tests on fingerprints."""
+        seen = self.verified.class_ if self.verified is not None else None
+        return self.class_ == RELATED if seen in (None, NOT_TESTABLE) else seen in RELATIONS
+
 
 @dataclass(frozen=True)
 class FamilySearched:
@@ -93,6 +112,8 @@ class NotCompared:
     reason: Text
     count: int
     names: tuple[str, ...]  # the first of them
+    # Whether recall had proposed them: they may be what was looked for.
+    near: bool = field(default=True, metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -130,10 +151,13 @@ class SearchReport(Result):
     not_compared: tuple[NotCompared, ...]
     power: SearchPower | None
     notes: tuple[Text, ...]
+    # Entries that an answer speaks of: not all can be compared.
+    compared: int | None = field(default=None, metadata=LATER)
+    local: str | None = field(default=None, metadata=LATER)  # folder in which entries of this machine were looked for
 
     @property
     def relatives(self) -> tuple[FoundModel, ...]:
-        """Entries that are proven to be related, best first."""
+        """Entries that are proven to be related by their fingerprints, best first."""
         return tuple(item for item in self.found if item.class_ == RELATED)
 
     @property
@@ -143,6 +167,15 @@ class SearchReport(Result):
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """Classes that were found, as `--fail-on` and `--exit-code` look at them: verdicts where weights were compared."""
-        verified = [item.verified.class_ for item in self.found if item.verified is not None and item.verified.class_]
-        return tuple(dict.fromkeys([*verified, self.class_]))
+        """What was found, as `--fail-on` and `--exit-code` look at it: verdicts on weights, the answer, what cards declare.
+
+        "not_testable" is among them where a candidate could not be compared, "not_judged" where weights could not.
+        """
+        seen = [item.verified for item in self.found if item.verified is not None]
+        verdicts = [relation for relation in RELATIONS if any(one.class_ == relation for one in seen)]
+        declared = [
+            state for state in (UNDECLARED, NOT_SHOWN, NOT_JUDGED) if any(one.declared == state for one in seen)
+        ]
+        unread = [NOT_TESTABLE] if any(item.near for item in self.not_compared) else []
+        unjudged = [NOT_JUDGED] if any(one.class_ is None for one in seen) else []
+        return tuple(dict.fromkeys([*verdicts, self.class_, *declared, *unread, *unjudged]))

@@ -8,10 +8,10 @@ from itertools import combinations
 from typing import Any
 
 from kinprint._util.progress import Progress, quiet
-from kinprint.catalog.entry import Entry
+from kinprint.catalog.entry import Entry, Problem
 from kinprint.catalog.graph import Pair, Shown, declared_pairs, family_graph
 from kinprint.catalog.store import Catalog
-from kinprint.errors import DegenerateInput, FormatError
+from kinprint.errors import DegenerateInput, FormatError, NotFound
 from kinprint.fingerprints.compact.first_look import Side
 from kinprint.fingerprints.compact.proof import prove_sides
 from kinprint.fingerprints.file import from_bytes
@@ -30,50 +30,77 @@ _PAIRS = 16  # of one task: about two seconds of work
 
 
 def catalog_graph(
-    catalog: Catalog, workers: Workers, *, candidates: int | None = None, progress: Progress = quiet
+    catalog: Catalog,
+    workers: Workers,
+    *,
+    candidates: int | None = None,
+    problems: list[Problem] | None = None,
+    progress: Progress = quiet,
 ) -> FamilyGraph:
     """Test pairs of entries and return the graph: all pairs of a small catalog, else those that are declared or near in recall.
 
-    `candidates` is the number of near entries for each family of vectors, 0 for all pairs.
+    `candidates` is the number of near entries for each family of vectors, 0 for all pairs. An entry whose record is damaged is
+    not in the graph, and joins `problems`.
     """
-    entries = list(catalog.entries())
+    entries = list(catalog.entries(problems=problems))
+    unread: dict[int, Text] = {}  # damaged entries, which stop no other
     few = ALL_PAIRS_UP_TO if candidates is None else len(entries) if candidates == 0 else 0
     if len(entries) <= few:
         pairs: list[Pair] = list(combinations(range(len(entries)), 2))
     else:
-        pairs = sorted({*_near(catalog, entries, candidates or CANDIDATES, progress), *declared_pairs(entries)[0]})
+        pairs = sorted(
+            {*_near(catalog, entries, candidates or CANDIDATES, progress, unread), *declared_pairs(entries)[0]}
+        )
     shown: dict[Pair, Shown] = {}
     rate = Rate()
 
     def tell(_under_way: int) -> None:
         progress(f"pairs, {rate.per_s:.3g}/s", len(shown), len(pairs))
 
-    for asked, answer in work_off(_jobs(catalog, entries, pairs), workers, tell):
+    for asked, answer in work_off(_jobs(catalog, entries, pairs, unread), workers, tell):
         shown.update(_answered(asked, answer))
         for _ in asked:
             rate.count()
-    return family_graph(catalog.place, entries, shown)
+    return family_graph(catalog.place, entries, shown, unread)
 
 
-def _near(catalog: Catalog, entries: list[Entry], k: int, progress: Progress) -> Iterator[Pair]:
+def _fingerprint(catalog: Catalog, entries: list[Entry], number: int, unread: dict[int, Text]) -> bytes | None:
+    """Return the fingerprint of an entry; None if it is damaged or gone, which is noted in `unread`."""
+    entry = entries[number]
+    try:
+        return catalog.fingerprint(entry.key)
+    except (FormatError, NotFound) as error:
+        unread[number] = Text("the entry {name} cannot be read: {why}", name=entry.name, why=error.message)
+        return None
+
+
+def _near(
+    catalog: Catalog, entries: list[Entry], k: int, progress: Progress, unread: dict[int, Text]
+) -> Iterator[Pair]:
     numbers = {entry.key: number for number, entry in enumerate(entries)}
     for number, entry in enumerate(entries):
         progress("recall", number, len(entries))
-        vectors = recall_vectors(from_bytes(catalog.fingerprint(entry.key), entry.name))
+        data = _fingerprint(catalog, entries, number, unread)
+        vectors = {} if data is None else recall_vectors(from_bytes(data, entry.name))
         for found in catalog.nearest(vectors, k, exclude=(entry.key,)):
             if (other := numbers.get(found.key)) is not None:
                 yield min(number, other), max(number, other)
 
 
-def _jobs(catalog: Catalog, entries: list[Entry], pairs: Iterable[Pair]) -> Iterator[Job[list[Pair]]]:
-    """Yield tasks of some pairs each, with the fingerprints that they need."""
+def _jobs(
+    catalog: Catalog, entries: list[Entry], pairs: Iterable[Pair], unread: dict[int, Text]
+) -> Iterator[Job[list[Pair]]]:
+    """Yield tasks of some pairs each, with the fingerprints that they need; none of pairs with an entry that is damaged."""
     waiting = list(pairs)
     for start in range(0, len(waiting), _PAIRS):
         some = waiting[start : start + _PAIRS]
-        needed = sorted({number for pair in some for number in pair})
-        places = {number: place for place, number in enumerate(needed)}
-        head = {"pairs": [[places[a], places[b]] for a, b in some]}
-        yield Job(some, pack(head, [catalog.fingerprint(entries[number].key) for number in needed]))
+        needed = sorted({number for pair in some for number in pair} - unread.keys())
+        read = {number: _fingerprint(catalog, entries, number, unread) for number in needed}
+        parts = {number: data for number, data in read.items() if data is not None}
+        places = {number: place for place, number in enumerate(parts)}
+        some = [pair for pair in some if places.keys() >= set(pair)]
+        if some:
+            yield Job(some, pack({"pairs": [[places[a], places[b]] for a, b in some]}, list(parts.values())))
 
 
 def work(task: Message, _parent: Parent) -> Message:
@@ -89,7 +116,7 @@ def _test(a: bytes, b: bytes) -> dict[str, Any]:
         return {"log10_p": None, "reason": error.reason.to_data()}
     reason = None if proof.reason is None else proof.reason.to_data()
     told = {"log10_p": proof.log10_p, "tests": proof.tests_run, "in_place": proof.in_place}
-    return told | {"reason": reason}
+    return told | {"standing": proof.standing, "correlation": proof.correlation, "reason": reason}
 
 
 @lru_cache(maxsize=64)
@@ -109,4 +136,5 @@ def _answered(asked: list[Pair], answer: Message) -> Iterator[tuple[Pair, Shown]
         return
     for pair, found in zip(asked, answer.head["shown"], strict=True):
         reason = None if found["reason"] is None else text_from_data(found["reason"])
-        yield pair, Shown(found["log10_p"], found.get("tests", 0), found.get("in_place", 0.0), reason)
+        figures = {name: found[name] for name in ("tests", "in_place", "standing", "correlation") if name in found}
+        yield pair, Shown(found["log10_p"], **figures, reason=reason)

@@ -5,21 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from kinprint import errors
 from kinprint._util.plain import printable
 from kinprint._util.progress import Progress, quiet
-from kinprint.catalog.adding import enter, now
-from kinprint.catalog.entry import ERROR_CHARS, NAME_CHARS, Failure
-from kinprint.catalog.store import Catalog
-from kinprint.errors import BadSelection, FormatError
-from kinprint.refs import public
+from kinprint.catalog.adding import NOT_ITS_FAULT, enter, noted_name, now
+from kinprint.catalog.entry import ERROR_CHARS, Entry, Failure
+from kinprint.catalog.store import Catalog, is_text
+from kinprint.errors import BadSelection, FormatError, KinprintError
+from kinprint.refs import parse_ref
 from kinprint.results.options import Options
 from kinprint.results.plain_json import write_json
 from kinprint.results.scan import SCAN_VERSION, ScanFailure, ScanReport
 from kinprint.scan.engine import Job, Rate, work_off
-from kinprint.scan.fingerprinting import item_from
+from kinprint.scan.fingerprinting import HOPELESS, KNOWN, item_from
 from kinprint.scan.frames import Message, pack
 from kinprint.scan.wanted import Wanted
 from kinprint.scan.worker import error_of
@@ -31,6 +30,8 @@ LASTING = frozenset(
 )
 """Errors that the same commit will give again, so that they are not tried again by themselves."""
 
+_NOT_NOTED = frozenset(error.__name__ for error in NOT_ITS_FAULT)
+
 
 @dataclass
 class _Tally:
@@ -39,7 +40,7 @@ class _Tally:
     added: int = 0
     known: int = 0
     failed_before: int = 0
-    failed: list[ScanFailure] = field(default_factory=list)
+    failed: dict[int, ScanFailure] = field(default_factory=dict)  # by their places in the list
     cpu_s: float = 0.0
     requests: int = 0
     retries: int = 0
@@ -50,6 +51,43 @@ class _Tally:
     @property
     def done(self) -> int:
         return self.added + self.known + self.failed_before + len(self.failed)
+
+
+class _Notes:
+    """What the catalog notes of models that could not be entered, under the names that they were asked for by."""
+
+    def __init__(self, catalog: Catalog, *, heeded: bool) -> None:
+        self._catalog, self._heeded = catalog, heeded
+        self._noted: dict[str, dict[str | None, bool]] = {}  # whether what went wrong at a commit stays
+        for item in catalog.failures():
+            self._noted.setdefault(item.name, {})[item.revision] = _lasts(item.error)
+
+    def hopeless(self, model: Wanted) -> list[str]:
+        """Return the commits of a model that need not be tried again."""
+        noted = self._noted.get(noted_name(model.model), {}) if self._heeded else {}
+        return [commit for commit, lasts in noted.items() if lasts and commit is not None]
+
+    def note(self, model: Wanted, commit: str | None, error: str) -> None:
+        """Note an error, at the commit if that is known: what was noted without one is told better now.
+
+        What the model has no part in is not noted.
+        """
+        if error.partition(":")[0] in _NOT_NOTED:
+            return
+        name = noted_name(model.model)
+        if commit is not None:
+            self.forget(model, None)
+        self._catalog.fail(Failure(name, commit, error, now()))
+        self._noted.setdefault(name, {})[commit] = _lasts(error)
+
+    def forget(self, model: Wanted, commit: str | None) -> None:
+        """Forget what is noted of a model at a commit, and without one; most have nothing, and cost nothing."""
+        name = noted_name(model.model)
+        noted = self._noted.get(name, {})
+        if commit in noted or None in noted:
+            self._catalog.forget(name, commit)
+            for one in (commit, None):
+                noted.pop(one, None)
 
 
 def scan(
@@ -68,44 +106,57 @@ def scan(
 
     A model that stands there at the commit that it has now is not read again (`again`: it is, and replaced), nor one that
     failed at this commit for a reason that stays (`retry_failed`: it is). An interrupt loses what is under way and nothing else.
+    What failed is reported in the order of `models`, whichever was done first.
     """
     began, tally, rate = time.monotonic(), _Tally(), Rate()
     how = {"offline": offline, "connections": max(1, connections // max(1, workers.width))}
     chosen = write_json(options or Options(), indent=False)
-    failed = {} if retry_failed or again else {(item.name, item.revision): item for item in catalog.failures()}
+    notes = _Notes(catalog, heeded=not (retry_failed or again))
 
-    def jobs() -> Iterator[Job[Wanted]]:
-        for model in models:
-            if not again and model.commit is not None and catalog.find(model.model, model.commit) is not None:
+    def jobs() -> Iterator[Job[tuple[int, Wanted]]]:
+        for place, model in enumerate(models):
+            hopeless = notes.hopeless(model)
+            if not is_text(model.model):
+                tally.failed[place] = _refused(model, notes)
+            elif not again and model.commit is not None and _find(catalog, model.model, model.commit) is not None:
                 tally.known += 1
-            elif model.commit is not None and _lasts(failed.get((model.model, model.commit))):
+            elif model.commit in hopeless:
                 tally.failed_before += 1
             else:
-                yield Job(model, pack(_head(model, catalog, how, again=again), [chosen]))
+                head = {KNOWN: _known(model, catalog, again=again), HOPELESS: hopeless, **how}
+                yield Job((place, model), pack({"model": model.reference, **head}, [chosen]))
 
     def tell(_under_way: int) -> None:
         progress(f"scan, {rate.per_s:.3g} models/s", tally.done, len(models))
 
     interrupted = False
     try:
-        for model, answer in work_off(jobs(), workers, tell):
+        for (place, model), answer in work_off(jobs(), workers, tell):
             _count(tally, answer)
-            _enter(catalog, model, answer, tally, again=again)
+            failure = _enter(catalog, model, answer, tally, notes, again=again)
+            if failure is not None:
+                tally.failed[place] = failure
             rate.count()
     except KeyboardInterrupt:
         interrupted = True
+    return _report(catalog, workers, len(models), tally, seconds=time.monotonic() - began, interrupted=interrupted)
+
+
+def _report(
+    catalog: Catalog, workers: Workers, wanted: int, tally: _Tally, *, seconds: float, interrupted: bool
+) -> ScanReport:
     return ScanReport(
         schema=ScanReport.SCHEMA,
         schema_version=SCAN_VERSION,
         catalog=catalog.place,
         where=workers.where,
         workers=workers.width,
-        wanted=len(models),
+        wanted=wanted,
         added=tally.added,
         known=tally.known,
         failed_before=tally.failed_before,
-        failed=tuple(tally.failed),
-        seconds=time.monotonic() - began,
+        failed=tuple(tally.failed[place] for place in sorted(tally.failed)),
+        seconds=seconds,
         cpu_seconds=tally.cpu_s,
         requests=tally.requests,
         retries=tally.retries,
@@ -116,17 +167,39 @@ def scan(
     )
 
 
-def _lasts(failure: Failure | None) -> bool:
-    return failure is not None and failure.error.partition(":")[0] in LASTING
+def _lasts(error: str) -> bool:
+    return error.partition(":")[0] in LASTING
 
 
-def _head(model: Wanted, catalog: Catalog, how: dict[str, Any], *, again: bool) -> dict[str, Any]:
-    """Return the head of a model's task, with the commits of it that need not be read again."""
-    known: list[str] = []
-    if model.commit is None and not again:
-        latest = catalog.find(model.model)
-        known = [latest.revision] if latest is not None and latest.revision is not None else []
-    return {"model": model.reference, "known": known, **how}
+def _known(model: Wanted, catalog: Catalog, *, again: bool) -> list[str]:
+    """Return the commits of a model that need not be read again; none where its own is known, and looked up already."""
+    name = _entry_name(model.model) if model.commit is None and not again else None
+    latest = None if name is None else _find(catalog, name)
+    return [latest.revision] if latest is not None and latest.revision is not None else []
+
+
+def _entry_name(asked: str) -> str | None:
+    """Return what an entry of the hub is called, whatever tag is asked for; None for what is elsewhere, or nowhere."""
+    try:
+        ref = parse_ref(asked, endpoint="")
+    except KinprintError:
+        return None
+    return "/".join(filter(None, (ref.repo, ref.file))) or None
+
+
+def _refused(model: Wanted, notes: _Notes) -> ScanFailure:
+    """Note a model whose name no entry can have, and no process can be told."""
+    said = "BadReference: a name that is no text in UTF-8"
+    notes.note(model, None, said)
+    return ScanFailure(noted_name(model.model), None, said, "rename the folder or file, or enter it with catalog add")
+
+
+def _find(catalog: Catalog, name: str, revision: str | None = None) -> Entry | None:
+    """Return an entry; a damaged one ends no scan, and is read again."""
+    try:
+        return catalog.find(name, revision)
+    except FormatError:
+        return None
 
 
 def _count(tally: _Tally, answer: Message) -> None:
@@ -135,13 +208,13 @@ def _count(tally: _Tally, answer: Message) -> None:
     tally.cpu_s += float(answer.head.get("cpu_s", 0.0))
 
 
-def _enter(catalog: Catalog, model: Wanted, answer: Message, tally: _Tally, *, again: bool) -> None:
-    """Enter what came of a model, or the reason why nothing did."""
-    told = answer.head.get("error")
-    if told is None and answer.head.get("known"):
-        tally.known += 1
-        return
-    if told is None:
+def _enter(
+    catalog: Catalog, model: Wanted, answer: Message, tally: _Tally, notes: _Notes, *, again: bool
+) -> ScanFailure | None:
+    """Enter what came of a model; return the reason why nothing did, which is noted."""
+    told, commit = answer.head.get("error"), model.commit or answer.head.get("commit")
+    settled = answer.head.get("settled")  # by the commit alone
+    if told is None and settled is None:
         try:
             item = item_from(answer, model.model)
             new = enter(catalog, item, replace=again)[1]
@@ -151,15 +224,14 @@ def _enter(catalog: Catalog, model: Wanted, answer: Message, tally: _Tally, *, a
             tally.added += new
             tally.known += not new
             tally.fingerprint_bytes += len(item.fingerprint) if new else 0
-            return
-    _note(catalog, model, told, tally)
-
-
-def _note(catalog: Catalog, model: Wanted, told: dict[str, Any], tally: _Tally) -> None:
-    name = printable(public(model.model), NAME_CHARS)
-    error = printable(f"{told['class']}: {told['message']}", ERROR_CHARS)
-    catalog.fail(Failure(name, model.commit, error, now()))
-    tally.failed.append(ScanFailure(name, model.commit, error, told.get("hint")))
+    if told is not None:
+        said = printable(f"{told['class']}: {told['message']}", ERROR_CHARS)
+        notes.note(model, commit, said)
+        return ScanFailure(noted_name(model.model), commit, said, told.get("hint"))
+    tally.known += settled == KNOWN
+    tally.failed_before += settled == HOPELESS
+    notes.forget(model, None if settled == HOPELESS else commit)
+    return None
 
 
 def exit_code(report: ScanReport) -> int:

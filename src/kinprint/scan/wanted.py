@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TextIO
 
+from kinprint._util.files import is_file, is_folder, user_path
 from kinprint.errors import BadReference, NotFound, StorageError
 from kinprint.refs import is_weights
 from kinprint.sources.session import Session
@@ -37,12 +38,12 @@ def wanted(given: Iterable[str], stdin: TextIO) -> list[Wanted]:
     """Return the models that arguments name, each once: models, folders of models, files with a model on each line, - for stdin."""
     found: dict[Wanted, None] = {}
     for text in given:
-        path = Path(text).expanduser()
+        path = user_path(text)
         if text == "-":
             found.update(dict.fromkeys(map(_wanted, _lines(stdin, "standard input"))))
-        elif path.is_dir():
+        elif is_folder(path):
             found.update(dict.fromkeys(Wanted(folder) for folder in _models_in(path, text)))
-        elif path.is_file() and not is_weights(path.name) and path.suffix != FINGERPRINT:
+        elif is_file(path) and not is_weights(path.name) and path.suffix != FINGERPRINT:
             found.update(dict.fromkeys(map(_wanted, _listed(path))))
         else:
             found[_wanted(text)] = None

@@ -31,7 +31,7 @@ class Parent:
     def __init__(self, reads: int, writes: int) -> None:
         self._reads, self._writes = reads, writes
         self._lock = threading.Lock()
-        self.costs: dict[str, int] = {}  # what the task took of the network; told also if it failed
+        self.aside: dict[str, Any] = {}  # told beside the answer, also if the task failed: what it took, its commit
 
     def task(self) -> Message:
         """Wait for the next task."""
@@ -91,15 +91,15 @@ def _expected(error: BaseException) -> bool:
 
 def answer(work: Work, task: Message, parent: Parent) -> Message:
     """Do one task; whatever a model makes go wrong is the task's answer, and nobody else's trouble."""
-    before, parent.costs = time.process_time(), {}
+    before, parent.aside = time.process_time(), {}
     try:
         done = work(task, parent)
     except Ended:
         raise
     except Exception as error:  # noqa: BLE001 - a bug on one model must not stop the other thousands; it is recorded as one
         done = Message({"error": error_of(error)})
-    costs = {**parent.costs, "cpu_s": time.process_time() - before}
-    return Message(done.head | {"kind": "done", **costs}, done.parts)
+    aside = {**parent.aside, "cpu_s": time.process_time() - before}
+    return Message(done.head | {"kind": "done", **aside}, done.parts)
 
 
 def find(name: str) -> Work:

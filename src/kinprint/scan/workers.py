@@ -11,6 +11,7 @@ from kinprint._util.cores import cores
 from kinprint.scan.frames import Message
 from kinprint.scan.supervised import Limits, Supervised
 from kinprint.sources.pace import Pace
+from kinprint.text import Text
 
 MOST_WORKERS = 256
 
@@ -49,7 +50,7 @@ class Workers(AbstractContextManager["Workers"], ABC):
 class LocalWorkers(Workers):
     """Processes on this machine, each with a thread here that feeds it."""
 
-    where = "this machine"
+    where = Text("this machine")
 
     def __init__(self, work: str, count: int, limits: Limits, pace: Pace) -> None:
         self._tasks: SimpleQueue[tuple[int, bytes] | None] = SimpleQueue()

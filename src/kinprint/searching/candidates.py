@@ -4,12 +4,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from kinprint.catalog.entry import Candidate, Entry
 from kinprint.catalog.store import Catalog
-from kinprint.errors import DegenerateInput, FormatError, SchemaError
+from kinprint.errors import DegenerateInput, FormatError, NotFound, SchemaError
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.fingerprints.base import Features
-from kinprint.fingerprints.compact.first_look import Side, likeness, worth_testing
+from kinprint.fingerprints.compact.first_look import Side, comparable, likeness, worth_testing
 from kinprint.fingerprints.compact.proof import Proof, prove_sides
 from kinprint.fingerprints.file import from_bytes
 from kinprint.fingerprints.recall import METHOD
@@ -21,6 +23,10 @@ LIKE = {"tokens": 0.95, "sorted": 0.8}
 """Correlation from which an entry is listed as looking alike. Of the products of token embeddings independent models of one
 tokenizer come to 0.75, those of one random start to 0.85, children to 0.96 and more; sorted norms of strangers to 0.35."""
 
+_FLOOR = -100  # log10 p from which more tests make a p-value larger by their correction, and nothing makes it smaller
+_RAW = ("norms", "rows", "embeddings")  # parts that keep values, and not products or ranks of them
+_ROUNDED = 1e-3  # share of values that may be rounded to the neighbouring step where sums were added in another order
+OTHER_SHAPE = Text("no part of its fingerprint has the kind and the shape of one of this model's")
 NAMES = 5  # of entries that could not be compared
 
 
@@ -46,6 +52,9 @@ class Outcome:
     beyond: int = 0  # candidates that agree in something and were not tested, because enough were found
     reasons: Counter[Text] = field(default_factory=Counter)
     names: dict[Text, list[str]] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)  # keys of all that were looked at
+    agreeing: set[str] = field(default_factory=set)  # keys of those that agree in something
+    held: int = 0  # candidates that tests could be run on, had anything agreed
 
     def missed(self, reason: Text, name: str) -> None:
         """Note a candidate that could not be compared."""
@@ -53,10 +62,10 @@ class Outcome:
         self.names.setdefault(reason, []).append(name)
 
 
-def features_of(raw: bytes, label: str) -> Features:
+def features_of(raw: bytes) -> Features:
     """Return the compact part of a fingerprint file; DegenerateInput where there is none that can be used."""
     try:
-        found = from_bytes(raw, label).features.get(METHOD)
+        found = from_bytes(raw, "the file").features.get(METHOD)
     except (FormatError, SchemaError) as error:
         raise DegenerateInput("its fingerprint cannot be read: {why}", why=error.message[:200]) from error
     if found is None:
@@ -81,25 +90,39 @@ def hold_against(
     candidates: Sequence[Candidate],
     entries: int,
     limit: int,
+    outcome: Outcome,
     tell: Callable[[int, int], None],
-) -> Outcome:
-    """Look at every candidate, and run the exact tests on those that agree in anything, up to `limit` relatives."""
-    own, outcome = Side(query, "A"), Outcome()
-    grouped = by_entry(candidates)
-    for done, (key, cosines) in enumerate(grouped.items()):
-        tell(done, len(grouped))
+) -> None:
+    """Look at every candidate not seen yet, and run the exact tests on those that agree in anything, up to `limit` relatives."""
+    own = Side(query, "A")
+    new = {key: cosines for key, cosines in by_entry(candidates).items() if key not in outcome.seen}
+    outcome.seen |= new.keys()
+    for done, (key, cosines) in enumerate(new.items()):
+        tell(done, len(new))
+        label = key[:12]
         try:
-            entry, raw = catalog.get(key), catalog.fingerprint(key)
-        except FormatError as error:  # one damaged entry must not hide the others
-            outcome.missed(Text("its fingerprint cannot be read: {why}", why=error.message[:200]), key[:12])
+            entry = catalog.get(key)
+            label = entry.name
+            raw = catalog.fingerprint(key)
+        except FormatError:  # one damaged entry must not hide the others
+            outcome.missed(Text("it is damaged: see {command}", command="kinprint catalog check"), label)
+            continue
+        except NotFound:
+            outcome.missed(Text("it was removed while the search ran"), label)
             continue
         try:
-            features = features_of(raw, entry.name)
+            features = features_of(raw)
             alike, other = likeness(query, features), Side(features, "B")
             agrees = worth_testing(own, other)
+            fits = agrees or comparable(own, other)
         except DegenerateInput as error:
             outcome.missed(error.reason, entry.name)
             continue
+        outcome.held += fits
+        if not fits:
+            outcome.missed(OTHER_SHAPE, entry.name)
+        if agrees:
+            outcome.agreeing.add(key)
         if agrees and len(outcome.related) >= limit:
             outcome.beyond += 1
             continue
@@ -113,9 +136,14 @@ def hold_against(
             outcome.alike.append(found)
         elif proof is not None and proof.log10_p is None and proof.reason is not None:
             outcome.missed(proof.reason, entry.name)
-    outcome.related.sort(key=lambda item: (not item.same, item.log10_p, item.entry.name))
+    outcome.related.sort(key=_order)
     outcome.alike.sort(key=lambda item: (-max(item.likeness.values()), item.entry.name))
-    return outcome
+
+
+def _order(item: Found) -> tuple[object, ...]:
+    """Order relatives by p-values to a power of ten; where these are at their floor, by what stands, and how strongly."""
+    standing, correlation = (item.proof.standing, item.proof.correlation) if item.proof is not None else (0, 0.0)
+    return not item.same, max(round(item.log10_p or 0.0), _FLOOR), -standing, -correlation, item.entry.name
 
 
 def same_kept(a: Features, b: Features) -> bool:
@@ -124,3 +152,13 @@ def same_kept(a: Features, b: Features) -> bool:
         array.shape == b.arrays[name].shape and array.tobytes() == b.arrays[name].tobytes()
         for name, array in a.arrays.items()
     )
+
+
+def same_weights(a: Features, b: Features) -> bool:
+    """Whether two fingerprints may be of the same weights: what is kept of them as it is, but for roundings of another machine."""
+    raw = [name for name, array in a.arrays.items() if array.dtype == np.int8 and name.partition(".")[0] in _RAW]
+    pairs = [(a.arrays[name], b.arrays[name]) for name in raw if name in b.arrays]
+    if len(pairs) < len(raw) or any(one.shape != two.shape for one, two in pairs):
+        return False
+    apart = [np.abs(one.astype(np.int16) - two) for one, two in pairs]
+    return all(each.max(initial=0) <= 1 and (each > 0).mean() <= _ROUNDED for each in apart if each.size)

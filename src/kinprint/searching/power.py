@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.fingerprints.base import Features
-from kinprint.fingerprints.compact.first_look import Side
+from kinprint.fingerprints.compact.first_look import Side, worth_testing
 from kinprint.fingerprints.compact.planting import planted
 from kinprint.fingerprints.compact.proof import prove_sides
 from kinprint.fingerprints.recall import IN_PLACE, features_vectors
@@ -56,7 +56,8 @@ def _found(
     child = planted(query, strength)
     near = features_vectors(child)
     proposed = any(float(vectors[name] @ near[name]) > last.get(name, 1.0) for name in vectors.keys() & near.keys())
-    if not proposed:
+    own, other = Side(query, "A"), Side(child, "B")
+    if not (proposed and worth_testing(own, other)):
         return False
-    proof = prove_sides(Side(query, "A"), Side(child, "B"))
+    proof = prove_sides(own, other)
     return proof.log10_p is not None and bonferroni(proof.log10_p, entries) <= LOG10_ALPHA

@@ -1,26 +1,29 @@
 """Search a catalog for the relatives of a model."""
 
-import math
-import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kinprint._util.plain import printable
 from kinprint._util.progress import Progress, quiet
 from kinprint._version import __version__
 from kinprint.catalog.adding import fingerprint_model
-from kinprint.catalog.entry import Candidate, Item
+from kinprint.catalog.entry import Candidate, Entry, Item
+from kinprint.catalog.file import PATH_CHARS
 from kinprint.catalog.store import Catalog, open_catalog
 from kinprint.comparison.pipeline import compare
-from kinprint.errors import BadSelection, DegenerateInput, KinprintError
+from kinprint.errors import BadSelection, DegenerateInput, FormatError, NotFound
 from kinprint.evidence.verdict import LOG10_ALPHA
-from kinprint.fingerprints.file import SUFFIX
+from kinprint.fingerprints.base import Features
+from kinprint.fingerprints.recall import IN_PLACE
 from kinprint.refs import path_text
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE
 from kinprint.results.options import Options
 from kinprint.results.search import (
     LOOK_ALIKE,
+    NAMED,
     RELATED,
     SAME_FILES,
     SAME_KEPT,
@@ -30,10 +33,10 @@ from kinprint.results.search import (
     SearchedModel,
     SearchReport,
     SharedTest,
-    Verified,
 )
-from kinprint.searching.candidates import NAMES, Found, Outcome, features_of, hold_against
+from kinprint.searching.candidates import NAMES, OTHER_SHAPE, Found, Outcome, features_of, hold_against, same_weights
 from kinprint.searching.power import power_of
+from kinprint.searching.verifying import SIZE_ONLY, command_of, place_of, sentence_of, verified
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.stats.combine import bonferroni
@@ -41,7 +44,12 @@ from kinprint.text import Text
 
 CANDIDATES = 10  # of each family: what recall@10 in docs/search.md speaks of
 LIMIT = 10  # relatives that are proven and listed
-_SIZE_ONLY = " bytes"  # how the identity of a file ends where only its size is known
+_WIDER = 4  # times as many are looked at where the nearest all agree
+_IN_PLACE = frozenset(IN_PLACE)
+_OTHER_WIDTH = Text(
+    "they are not of this model's width, and no candidate has a part of the kind and the shape of one of its"
+)
+_BY_CARD = "card"  # what proposes the base that a card names
 
 
 def search(
@@ -51,6 +59,7 @@ def search(
     *,
     verify: int = 0,
     limit: int = LIMIT,
+    local: str | Path | None = None,
     settings: Settings | None = None,
     session: Session | None = None,
     progress: Progress | None = None,
@@ -63,104 +72,209 @@ def search(
     query : hub id, folder, file, URL, or fingerprint file (``.kfp``).
     catalog : an open catalog, its file or address; None for the user's own.
     options, chosen : for reading the model, and for the comparisons of `verify`.
-    verify : compare the weights of the first so many that were found, for a full verdict.
+    verify : compare the weights of the first so many that were found, and of bases that the card names, for a full verdict.
     limit : relatives that are proven and listed, and as many look-alikes.
+    local : folder in which entries without a repository are, each under its name: a catalog keeps no paths.
     settings, session, progress : as for `kinprint.compare`.
     """
     if limit < 1 or verify < 0:
         raise BadSelection(f"limit {limit} and verify {verify}: expected at least 1 and at least 0")
-    wanted = Options.of(options, **chosen).check()
+    wanted, folder = Options.of(options, **chosen).check(), None if local is None else Path(local)
+    if folder is not None and not folder.is_dir():
+        raise NotFound(f"no such folder: {folder}", hint="it holds the models of this machine that the catalog names")
+    how: dict[str, Any] = {"settings": settings, "session": session, "progress": progress}
     if not isinstance(catalog, Catalog):
         with open_catalog(catalog, read_only=True) as opened:
-            how: dict[str, Any] = {"settings": settings, "session": session, "progress": progress}
-            return search(query, opened, options, verify=verify, limit=limit, **how, **chosen)
-    item = fingerprint_model(query, options, settings=settings, session=session, progress=progress, **chosen)
-    report = search_item(path_text(query), item, catalog, limit=limit, progress=progress)
-    found = list(report.found)
-    for place, one in enumerate(found[:verify]):
-        (progress or quiet)("verify", place, min(verify, len(found)))
-        how = {"options": replace(wanted, deep=wanted.deep or one.class_ == LOOK_ALIKE), "session": session}
-        verified = _verify(report.query.reference, one, settings=settings, progress=progress, **how)
-        found[place] = replace(one, verified=verified)
-    return replace(report, found=tuple(found))
+            return search(query, opened, options, verify=verify, limit=limit, local=local, **how, **chosen)
+    item = fingerprint_model(query, options, **how, **chosen)
+    report = search_item(path_text(query), item, catalog, limit=limit, local=folder, progress=progress)
+    tell = progress or quiet
+    report = verified(
+        report,
+        catalog.get,
+        wanted,
+        count=verify,
+        local=folder,
+        compare_with=lambda asked, place: compare(path_text(query), place, asked, **how),
+        holds=lambda key, place: _holds(catalog, key, fingerprint_model(place, **how)),
+        tell=lambda done, of: tell("verify", done, of),
+    )
+    return _with_power(report, item)  # weights may have disproved all relatives
+
+
+def _holds(catalog: Catalog, key: str, found: Item) -> bool:
+    """Whether a model of this machine is, as far as fingerprints tell, the one that was entered."""
+    return same_weights(features_of(catalog.fingerprint(key)), features_of(found.fingerprint))
 
 
 def search_item(
-    reference: str, item: Item, catalog: Catalog, *, limit: int = LIMIT, progress: Progress | None = None
+    reference: str,
+    item: Item,
+    catalog: Catalog,
+    *,
+    limit: int = LIMIT,
+    local: Path | None = None,
+    progress: Progress | None = None,
 ) -> SearchReport:
     """Find the relatives of a model whose fingerprint is at hand."""
-    tell, entry, notes = progress or quiet, item.entry, list[Text]()
+    tell, entry = progress or quiet, item.entry
     total = catalog.count()
-    candidates = catalog.nearest(item.vectors, CANDIDATES, exclude=(entry.key,)) if total else []
-    if catalog.find(entry.name, entry.revision) is not None:
-        notes.append(Text("a model of this name and revision is in the catalog; the same fingerprint is not listed"))
-    features, outcome = None, Outcome()
+    itself, notes = _itself(entry, catalog)
+    bases = [_found_as(base, catalog, notes, any_case=True) for base in entry.declared_bases]
+    named = [one for one in bases if one is not None and one.key not in itself]
+    asked = [Candidate(one.key, _BY_CARD, -1.0) for one in named]
+    features, outcome, candidates = None, Outcome(), list[Candidate]()
+    each = at_first = max(CANDIDATES, limit)
     try:
-        features = features_of(item.fingerprint, entry.name)
-        outcome = hold_against(features, catalog, candidates, max(1, total), limit, lambda *at: tell("search", *at))
+        features = features_of(item.fingerprint)
+        for each in (at_first, _WIDER * at_first):
+            candidates = catalog.nearest(item.vectors, each, exclude=itself) if total else []
+            both = [*candidates, *asked]
+            hold_against(features, catalog, both, max(1, total), limit, outcome, lambda *at: tell("search", *at))
+            if not _crowded(candidates, each, outcome):
+                break
+        else:
+            notes.append(
+                Text("all of the {n} nearest agree in something: there may be more relatives (--limit)", n=each)
+            )
     except DegenerateInput as error:
         outcome.missed(Text("the model that is looked for: {why}", why=error.reason), entry.name)
-    families = _families(item, catalog, candidates)
-    found = [*(_found(reference, item, one, total) for one in outcome.related)]
-    found += [_found(reference, item, one, total) for one in outcome.alike[:limit]]
-    class_ = RELATED if outcome.related else NO_EVIDENCE if item.vectors and features is not None else NOT_TESTABLE
-    power = None
-    if class_ == NO_EVIDENCE and features is not None and total:
-        last = {one.family: one.last_cosine if one.last_cosine is not None else -1.0 for one in families}
-        power = power_of(features, item.vectors, last, total)
-    return SearchReport(
+    families = _families(item, catalog, candidates, each)
+    not_compared = _not_compared(outcome, families, total, catalog, itself)
+    compared = max(0, total - len(itself) - sum(one.count for one in not_compared))
+    if compared and not outcome.held and not catalog.has_width(entry.hidden, besides={*outcome.seen, *itself}):
+        not_compared = (*not_compared, NotCompared(_OTHER_WIDTH, compared, (), near=False))
+        compared = 0
+    listed = [*outcome.related, *outcome.alike[:limit]]
+    found = [_found(reference, item, one, total, local) for one in listed]
+    listed_keys = {one.entry.key for one in (*outcome.related, *outcome.alike)}
+    unseen = [Found(one, (), {}) for one in named if one.key not in listed_keys]
+    found += [replace(_found(reference, item, one, total, local), class_=NAMED) for one in unseen]
+    usable = features is not None and not _IN_PLACE.isdisjoint(item.vectors) and compared > 0
+    class_ = RELATED if outcome.related else NO_EVIDENCE if usable else NOT_TESTABLE
+    report = SearchReport(
         schema=SearchReport.SCHEMA,
         schema_version=SearchReport.VERSIONS[-1],
         made_by=f"kinprint {__version__}",
-        query=SearchedModel(
-            reference,
-            entry.name,
-            entry.revision,
-            entry.architecture,
-            entry.layers,
-            entry.hidden,
-            entry.parameters,
-            entry.key,
-        ),
+        query=_searched(reference, entry),
         catalog=catalog.place,
         entries=total,
         class_=class_,
-        sentence=_sentence(class_, found, total),
+        sentence=_untested(item, features, total)
+        if class_ == NOT_TESTABLE
+        else sentence_of(class_, found, compared, more=outcome.beyond > 0),
         log10_alpha=LOG10_ALPHA,
         found=tuple(found),
         not_listed=outcome.beyond + max(0, len(outcome.alike) - limit),
         families=families,
-        candidates=len({one.key for one in candidates}),
+        candidates=len(outcome.seen),
         tested=outcome.tested,
-        not_compared=_not_compared(outcome, families, total),
-        power=power,
+        not_compared=not_compared,
+        power=None,
         notes=tuple(notes),
+        compared=compared,
+        local=None if local is None else printable(path_text(local), PATH_CHARS),
     )
+    return _with_power(report, item)
 
 
-def _families(item: Item, catalog: Catalog, candidates: Sequence[Candidate]) -> tuple[FamilySearched, ...]:
+def _with_power(report: SearchReport, item: Item) -> SearchReport:
+    """Return the report with the weakest relation that would have been found, where none was."""
+    if report.class_ != NO_EVIDENCE or report.power is not None:
+        return report
+    last = {one.family: one.last_cosine if one.last_cosine is not None else -1.0 for one in report.families}
+    power = power_of(features_of(item.fingerprint), item.vectors, last, report.entries)
+    if power.correlation is not None:
+        return replace(report, power=power)
+    said = Text(
+        "Not testable: no relation planted in this model, up to a correlation of {r}, would have been found.",
+        r=power.tried[-1],
+    )
+    return replace(report, power=power, class_=NOT_TESTABLE, sentence=said)
+
+
+def _searched(reference: str, entry: Entry) -> SearchedModel:
+    shape = entry.architecture, entry.layers, entry.hidden, entry.parameters
+    return SearchedModel(printable(reference, PATH_CHARS), entry.name, entry.revision, *shape, entry.key)
+
+
+def _found_as(
+    name: str, catalog: Catalog, notes: list[Text], revision: str | None = None, *, any_case: bool = False
+) -> Entry | None:
+    """Return the entry of a name; None also for a damaged one, which is noted."""
+    try:
+        return catalog.find(name, revision, any_case=any_case)
+    except FormatError as error:
+        notes.append(
+            Text("an entry has the name {name}, and its record cannot be read: {why}", name=name, why=error.message)
+        )
+        return None
+
+
+def _itself(entry: Entry, catalog: Catalog) -> tuple[tuple[str, ...], list[Text]]:
+    """Return the key of the entry that is the very model, to be left out, and what to say of one that may be.
+
+    A repository at a commit is one model. The name of a folder says nothing: a copy under the same name is a copy.
+    """
+    notes = list[Text]()
+    known = _found_as(entry.name, catalog, notes, entry.revision)
+    if known is None:
+        return (), notes
+    if entry.revision is None:
+        return (), [
+            Text(
+                "an entry has the name of this model; a name on this machine does not tell whether it is the same model"
+            )
+        ]
+    if known.key != entry.key:
+        return (), [Text("this repository at this commit is in the catalog with another fingerprint, which is listed")]
+    return (entry.key,), [Text("this repository at this commit is in the catalog; it is not listed, nor counted")]
+
+
+def _crowded(candidates: Sequence[Candidate], each: int, outcome: Outcome) -> bool:
+    """Whether some family is so full of what agrees that further relatives may not have been among its nearest."""
+    agreeing = Counter(one.family for one in candidates if one.key in outcome.agreeing)
+    return max(agreeing.values(), default=0) >= each
+
+
+def _untested(item: Item, features: Features | None, total: int) -> Text:
+    if features is None or _IN_PLACE.isdisjoint(item.vectors):
+        return Text("Not testable: the fingerprint of this model has nothing that a search could use.")
+    if total == 0:
+        return Text("Not testable: the catalog has no entries.")
+    return Text("Not testable: none of the entries of the catalog ({n:,}) could be compared with this model.", n=total)
+
+
+def _families(item: Item, catalog: Catalog, candidates: Sequence[Candidate], each: int) -> tuple[FamilySearched, ...]:
     known = dict(catalog.families())
     found = []
     for family in item.vectors:
         cosines = [float(one.cosine) for one in candidates if one.family == family]
-        full = len(cosines) >= CANDIDATES  # where fewer came, whatever is there was a candidate
+        full = len(cosines) >= each  # where fewer came, whatever is there was a candidate
         found.append(FamilySearched(family, known.get(family, 0), len(cosines), min(cosines) if full else None))
     return tuple(found)
 
 
-def _not_compared(outcome: Outcome, families: Sequence[FamilySearched], total: int) -> tuple[NotCompared, ...]:
-    found = [NotCompared(why, count, tuple(outcome.names[why][:NAMES])) for why, count in outcome.reasons.items()]
-    lacking = total - max((one.entries for one in families), default=0)
-    if lacking:
-        found.append(
-            NotCompared(
-                Text("they have no vector of a kind that this model has: nothing can propose them"), lacking, ()
-            )
-        )
+def _not_compared(
+    outcome: Outcome, families: Sequence[FamilySearched], total: int, catalog: Catalog, itself: Sequence[str]
+) -> tuple[NotCompared, ...]:
+    found = [
+        # another shape is no gap: what derives from this model has its parts
+        NotCompared(why, count, tuple(outcome.names[why][:NAMES]), near=why != OTHER_SHAPE)
+        for why, count in outcome.reasons.items()
+    ]
+    comparable = [one for one in families if one.family in _IN_PLACE]
+    if total > max((one.entries for one in comparable), default=0):
+        # those that were looked at, because of another family or of a card, are among the reasons, or were compared
+        asked = [one.family for one in comparable]
+        lacking, names = catalog.lacking(asked, NAMES, besides={*outcome.seen, *itself})
+        if lacking:
+            why = Text("their fingerprints have no part that exact tests could hold against this model's")
+            found.append(NotCompared(why, lacking, tuple(names), near=False))
     return tuple(found)
 
 
-def _found(reference: str, query: Item, one: Found, total: int) -> FoundModel:
+def _found(reference: str, query: Item, one: Found, total: int, local: Path | None) -> FoundModel:
     entry, tests = one.entry, one.proof.tests if one.proof is not None else ()
     shared = [
         SharedTest(test.name, test.scope, test.log10_p, p, test.statistic, test.n)
@@ -169,7 +283,7 @@ def _found(reference: str, query: Item, one: Found, total: int) -> FoundModel:
     ]
     related = one.log10_p is not None and one.log10_p <= LOG10_ALPHA
     kept = SAME_KEPT if one.same else None
-    declared = entry.name in query.entry.declared_bases or query.entry.name in entry.declared_bases
+    declared = _names(query.entry, entry) or _names(entry, query.entry)
     return FoundModel(
         class_=RELATED if related else LOOK_ALIKE,
         key=entry.key,
@@ -185,58 +299,17 @@ def _found(reference: str, query: Item, one: Found, total: int) -> FoundModel:
         log10_p=one.log10_p,
         tests=tuple(sorted(shared, key=lambda test: test.log10_p_search)),
         likeness=tuple(sorted(one.likeness.items())),
-        recalled=tuple(one.cosines),
-        verify=_command(reference, entry.name, entry.revision, deep=not related),
+        recalled=tuple(cosine for cosine in one.cosines if cosine[0] != _BY_CARD),
+        verify=command_of(reference, place_of(entry, local), deep=not related),
     )
+
+
+def _names(one: Entry, other: Entry) -> bool:
+    """Whether the card of one names the other as its base; the hub's names are the same in capitals."""
+    return other.name.lower() in {base.lower() for base in one.declared_bases}
 
 
 def _same_files(one: Sequence[tuple[str, str]], two: Sequence[tuple[str, str]]) -> bool:
     """Whether weight files are the same by their identities; equal sizes say nothing."""
     ids = [sorted(identity for _, identity in files) for files in (one, two)]
-    return bool(ids[0]) and ids[0] == ids[1] and not any(identity.endswith(_SIZE_ONLY) for identity in ids[0])
-
-
-def _command(reference: str, name: str, revision: str | None, *, deep: bool) -> str:
-    if revision is None or reference.endswith(SUFFIX):
-        return ""
-    return shlex.join(["kinprint", "compare", reference, f"{name}@{revision}", *(["--deep"] if deep else [])])
-
-
-def _sentence(class_: str, found: Sequence[FoundModel], total: int) -> Text:
-    if class_ == NOT_TESTABLE:
-        return Text("Not testable: the fingerprint of this model has nothing that a search could use.")
-    alike = sum(one.class_ == LOOK_ALIKE for one in found)
-    if class_ == RELATED:
-        related = len(found) - alike
-        worst = max(one.log10_p or 0.0 for one in found if one.class_ == RELATED)
-        return Text(
-            "{n} of {total:,} models share weights or their initialisation with this one: for unrelated models the chance that "
-            "any one of all agrees like the weakest of these is below 10^{p}.",
-            n=related,
-            total=total,
-            p=math.ceil(worst),
-        )
-    if alike:
-        return Text(
-            "No relative among {total:,} models is proven; {n} look alike in what no change of order or basis alters. "
-            "Compare the weights (--verify).",
-            total=total,
-            n=alike,
-        )
-    return Text("No relative among {total:,} models.", total=total)
-
-
-def _verify(reference: str, one: FoundModel, **how: Any) -> Verified:
-    """Compare the weights of a model that was found; `how` is passed on to `compare`."""
-    if reference.endswith(SUFFIX):
-        return Verified(None, None, None, Text("not verified: the model that is looked for was given as a fingerprint"))
-    if one.revision is None:
-        return Verified(None, None, None, Text("not verified: the entry does not say where its weights are"))
-    try:
-        made = compare(reference, f"{one.name}@{one.revision}", **how)
-    except KinprintError as error:
-        return Verified(None, None, None, Text("not verified: {why}", why=error.message))
-    verdict = made.verdict
-    if verdict is None:
-        return Verified(NOT_TESTABLE, None, None, made.reason or Text("nothing could be compared"))
-    return Verified(verdict.class_, verdict.kind, verdict.log10_p, verdict.sentence)
+    return bool(ids[0]) and ids[0] == ids[1] and not any(identity.endswith(SIZE_ONLY) for identity in ids[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kinprint._util.files import is_there
 from kinprint._util.plain import printable
 from kinprint.errors import BadReference
 from kinprint.refs import is_repo, parse_ref
@@ -55,7 +56,7 @@ def argument(kept: str) -> str:
     """Return a kept reference as the engine takes it, in the folder that a job runs in: the hub's name wins over a path."""
     if kept.startswith((LOCAL, "hf://")):
         return kept
-    return f"hf://{kept}" if Path(kept.partition("@")[0]).exists() else kept
+    return f"hf://{kept}" if is_there(Path(kept.partition("@")[0])) else kept
 
 
 def shown(kept: str) -> str:

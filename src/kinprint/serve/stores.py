@@ -190,7 +190,8 @@ class PostgresStore(Store):
 
     def __init__(self, address: str) -> None:
         super().__init__()
-        from kinprint.catalog.postgres import connected, shown_address
+        from kinprint.catalog.addresses import shown_address
+        from kinprint.catalog.connecting import connected
 
         self.place = shown_address(address)
         self._is_claimed = False

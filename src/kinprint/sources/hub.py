@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 from urllib.parse import quote
 
-from kinprint._util.files import remember_read
+from kinprint._util.files import is_file, is_folder, remember_read
 from kinprint._util.plain import printable
 from kinprint._util.strange_json import parse_json
 from kinprint.errors import NotFound, OfflineError, TransferError
@@ -45,7 +45,7 @@ class HubFolder:
         """Return a file: from the official cache if it is there, else by range."""
         check_member_name(name, where=self._repo)
         local = self._snapshot / name if self._snapshot else None
-        if local is not None and local.is_file():
+        if local is not None and is_file(local):
             remember_read(local)
             return LocalFile(local, str(local), self._client.traffic)
         label = f"{self._repo}@{self._commit[:8]}/{printable(name)}"
@@ -148,7 +148,7 @@ class HubFolder:
         if root is None or any(map(leads_outside, parts)):
             return None
         path = root.joinpath("models--" + self._repo.replace("/", "--"), *parts)
-        return path if (path.is_dir() if folder else path.is_file()) else None
+        return path if (is_folder(path) if folder else is_file(path)) else None
 
 
 def _safe_names(names: list[object]) -> frozenset[str]:

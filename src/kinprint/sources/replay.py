@@ -2,7 +2,7 @@
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -198,6 +198,9 @@ class ReplaySession(Session):
         inner = source.inner if isinstance(source, RecordingSource) else source
         if isinstance(inner, RecordedFile):
             inner.require(span)
+
+    def refuse_missing(self, references: Iterable[str]) -> None:
+        """Refuse none: what was there is known from the record alone."""
 
     def look_up(self, what: str, look: Callable[[], ModelRef]) -> ModelRef:  # noqa: ARG002 - would look at this machine
         """Return what a name stood for then."""

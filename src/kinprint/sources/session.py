@@ -126,6 +126,11 @@ class Session(AbstractContextManager["Session"]):
         what = quotable(said) if said.startswith(("http://", "https://")) else said  # an address may hold a secret
         return self.look_up(what, lambda: parse_ref(said, endpoint=self.settings.endpoint))
 
+    def refuse_missing(self, references: Iterable[str]) -> None:
+        """Refuse what names no model, or none of this machine, before anything is read; no server is asked."""
+        for reference in references:
+            parse_ref(reference, endpoint=self.settings.endpoint)
+
     def look_up(self, what: str, look: Callable[[], ModelRef]) -> ModelRef:
         """Find out what `what` stands for. What that depends on (files that exist) is entered in the ledger, if there is one."""
         return look() if self.ledger is None else self.ledger.look_up(what, look)

@@ -41,7 +41,9 @@ def of_usual_width(blocks: Sequence[tuple[FloatArray, FloatArray]]) -> Sequence[
     return [block for block in blocks if block[0].shape[-1] == usual]
 
 
-def joint_tail(blocks: Sequence[tuple[FloatArray, FloatArray]], *, seed: int = 0) -> NullResult:
+def joint_tail(
+    blocks: Sequence[tuple[FloatArray, FloatArray]], *, seed: int = 0, draws: int | None = None
+) -> NullResult:
     """Test all blocks at once like `joint_blocks`, on at most `MAX_STACK` elements, with a bound from a few rows."""
     # Where the normal tail is not believed, the Chernoff bound of a smaller stack is looked at too. The smaller p-value of the
     # two is taken and doubled: the second was looked at because of the first. What the summary by role asks for, the tests ask for
@@ -51,21 +53,21 @@ def joint_tail(blocks: Sequence[tuple[FloatArray, FloatArray]], *, seed: int = 0
     share = rows_taken(len(blocks), blocks[0][0].shape[-1] if blocks else 1)
     cut = [(one[:share], two[:share]) for one, two in blocks]
     # Python hashes bytes five times as fast as hashlib, with a secret of this process
-    key = (tuple((side.shape, hash(side.tobytes())) for block in cut for side in block), seed)
+    key = (tuple((side.shape, hash(side.tobytes())) for block in cut for side in block), seed, draws)
     if key not in _DONE:
         while len(_DONE) >= MOST_DONE:
             _DONE.pop(next(iter(_DONE)), None)
-        _DONE[key] = _joint_tail(cut, seed)
+        _DONE[key] = _joint_tail(cut, seed, draws)
     return _DONE[key]
 
 
-def _joint_tail(blocks: Sequence[tuple[FloatArray, FloatArray]], seed: int) -> NullResult:
-    null = joint_blocks(blocks, seed=seed, bound=False)
+def _joint_tail(blocks: Sequence[tuple[FloatArray, FloatArray]], seed: int, draws: int | None) -> NullResult:
+    null = joint_blocks(blocks, seed=seed, draws=draws, bound=False)
     if null.p_method is PMethod.NORMAL or null.log10_p is None or null.log10_p <= DECISIVE or (null.z or 0.0) < 3.0:
         return null
     few, step = max(1, BOUND_ROWS // len(blocks)), max(1, -(-len(blocks) // BOUND_ROWS))
     thin = [(one[:few], two[:few]) for one, two in blocks[::step]]
-    bound = joint_blocks(thin, seed=seed)
+    bound = joint_blocks(thin, seed=seed, draws=draws)
     rows = sum(len(one) for one, _ in thin)
     if bound.log10_p is None or bound.log10_p >= null.log10_p:
         return replace(null, log10_p=bonferroni(null.log10_p, 2))

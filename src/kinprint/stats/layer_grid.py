@@ -5,7 +5,7 @@ from typing import Self
 
 import numpy as np
 
-from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, each_dot
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, each_dot, each_norm
 from kinprint._util.records import dataclass
 from kinprint.errors import DegenerateInput
 
@@ -22,17 +22,23 @@ class MatrixGrid:
 
 def matrix_grid(A: FloatArray, B: FloatArray) -> MatrixGrid:
     """Compare all slices of `A` (L×m×d) with all of `B` (M×m×d); the null permutes the last axis of one side."""
+    return centred_grid(CentredMatrices.of(A), CentredMatrices.of(B))
+
+
+def centred_grid(a: "CentredMatrices", b: "CentredMatrices") -> MatrixGrid:
+    """Compare slices as `matrix_grid` does, which are centred already."""
     # With T = Σ aᵢⱼ bᵢπ₍ⱼ₎ and rows centred to A', B', the exact mean is d Σᵢ āᵢ b̄ᵢ and the exact variance
     # ⟨A'A'ᵀ, B'B'ᵀ⟩ / (d − 1): a sum over the rows' Gram matrices, so that all pairs are one matrix product. Cosine and
     # Pearson are linear in T and share z. For m = 1 this is `row_grid`.
-    if A.ndim != 3 or A.shape[1:] != B.shape[1:] or A.shape[2] < 4:
+    of_a, of_b = a.centred.shape, b.centred.shape
+    if len(of_a) != 3 or of_a[1:] != of_b[1:] or of_a[2] < 4:
         raise DegenerateInput(
-            "expected slices of equal shape, at least 4 wide; got {a} and {b}", a=str(A.shape), b=str(B.shape)
+            "expected slices of equal shape, at least 4 wide; got {a} and {b}", a=str(of_a), b=str(of_b)
         )
-    a, b = _CentredMatrices.of(A), _CentredMatrices.of(B)
-    count, units = A.shape[1] * A.shape[2], A.shape[2]
+    units = of_a[2]
+    count = of_a[1] * units
     with np.errstate(divide="ignore", invalid="ignore"):
-        beyond = a.centred.reshape(len(A), -1) @ b.centred.reshape(len(B), -1).T
+        beyond = a.centred.reshape(of_a[0], -1) @ b.centred.reshape(of_b[0], -1).T
         expected = units * (a.means @ b.means.T)
         sd = np.sqrt(np.maximum(gram_products(a.centred, b.centred), 0.0) / (units - 1))
         lengths = np.outer(a.length, b.length)
@@ -58,7 +64,9 @@ def gram_products(A: FloatArray, B: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class _CentredMatrices:
+class CentredMatrices:
+    """Slices of equal shape with each row centred, and what that took off."""
+
     centred: FloatArray  # each row less its mean
     means: FloatArray  # of the rows
     mean: FloatArray  # of the whole slice
@@ -68,11 +76,14 @@ class _CentredMatrices:
 
     @classmethod
     def of(cls, X: FloatArray) -> Self:
+        """Centre the rows of all slices."""
+        if X.ndim != 3:
+            raise DegenerateInput("expected slices, layers × rows × units; got {a}", a=str(X.shape))
         means = X.mean(axis=2)
         centred = X - means[:, :, None]
         mean = means.mean(axis=1)
         within = each_dot(centred, centred)
-        length = np.sqrt(np.square(X).sum(axis=(1, 2)))
+        length = each_norm(X)
         spread = np.sqrt(within + X.shape[2] * np.square(means - mean[:, None]).sum(axis=1))
         varies = np.sqrt(within) > NEAR_CONSTANT * length
         return cls(centred, means, mean, spread, length, varies)

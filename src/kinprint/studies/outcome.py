@@ -26,6 +26,7 @@ Cell: TypeAlias = float | int | str | bool | Text | None
 Trust: TypeAlias = Literal["measured", "derived", "text", "picture", "wrong"]
 ROUNDING = 5e-5
 FAR, HIGH = -6, 0.9  # log10 p, and a cosine that looks high, in the sentence that says what was found
+FAR_Z = 4.7534  # where the upper tail of a normal null has that p
 
 
 class Missing(KinprintError):
@@ -264,28 +265,41 @@ class Outcome:
         return bool(self.settings.get("replicas") and self.models)
 
     @property
+    def sure_checks(self) -> list[Check]:
+        """Checks with a result against figures that are not known to be wrong."""
+        return [check for check in self.checks if check.trust != "wrong" and check.agrees is not None]
+
+    @property
+    def only_made_up(self) -> bool:
+        """Whether every published figure with a result is of made-up vectors, none of the models of this run."""
+        others = [check for part in self.parts if part.uses_models for check in part.section.checks]
+        return bool(self.models) and not any(check in others for check in self.sure_checks)
+
+    @property
     def finding(self) -> Text:
         """What was found, in one sentence: measured pairs that shuffling does not explain, published figures that agree."""
         tables = [table for part in self.parts for table in part.section.tables]
-        pairs: set[tuple[Cell, Cell]] = set()
-        for table in tables:
-            places = {column.key: place for place, column in enumerate(table.columns)}
-            if {"cosine", "log10_p"} <= places.keys():
-                pairs |= {(row[places["cosine"]], row[places["log10_p"]]) for row in table.rows}
-        known = [(x, p) for x, p in pairs if isinstance(x, float) and isinstance(p, float) and p == p]
-        sure = [check.agrees for check in self.checks if check.trust != "wrong" and check.agrees is not None]
+        known = _measured_pairs(tables)
         said = []
         if known:
             beyond, high = sum(p < FAR for _, p in known), sum(x > HIGH for x, _ in known)
             counts = {"beyond": beyond, "n": len(known), "p": FAR, "high": high, "x": HIGH}
             said.append(
                 Text(
-                    "{beyond} of {n} pairs of tensors agree beyond shuffling (p < 10^{p}), {high} have a cosine over {x}",
+                    "{beyond} of {n} pairs of tensors are shown to agree beyond shuffling (p < 10^{p}), {high} have a cosine over "
+                    "{x}",
                     **counts,
                 )
             )
-        if sure:
-            said.append(Text("{agree} of {n} published figures agree", agree=sum(sure), n=len(sure)))
+            more = sum(p >= FAR and z is not None and z > FAR_Z for (_, p), z in known.items())
+            if more:
+                unsure = "of {more} more z is over {z:.2f}, but of their p only a weaker upper bound is known"
+                said.append(Text(unsure, more=more, z=FAR_Z))
+        if sure := self.sure_checks:
+            told = "{agree} of {n} published figures agree"
+            if self.only_made_up:
+                told = "{agree} of {n} published figures of made-up vectors agree, none is of these models"
+            said.append(Text(told, agree=sum(check.agrees is True for check in sure), n=len(sure)))
         sentence = joined(said or [Text("{n} tables", n=len(tables))])
         return Text("of synthetic replicas: {found}", found=sentence) if self.synthetic else sentence
 
@@ -293,3 +307,19 @@ class Outcome:
     def missing(self) -> list[tuple[PartOutcome, Text]]:
         """What could not be done, with the part it belongs to."""
         return [(part, text) for part in self.parts for text in part.section.missing]
+
+
+def _measured_pairs(tables: Iterable[Table]) -> dict[tuple[float, float], float | None]:
+    """Return the z (None where no table tells it) of every measured pair, by its cosine and log10 p: tables may share pairs."""
+    found: dict[tuple[float, float], float | None] = {}
+    for table in tables:
+        keys = [column.key for column in table.columns]
+        if not {"cosine", "log10_p"} <= set(keys):
+            continue
+        for cells in table.rows:
+            row = {key: cell for key, cell in zip(keys, cells, strict=True) if isinstance(cell, float)}
+            x, p = row.get("cosine"), row.get("log10_p", float("nan"))
+            if x is not None and p == p:
+                z = row["pearson"] / row["pearson_sd"] if row.keys() >= {"pearson", "pearson_sd"} else None
+                found[x, p] = row.get("z", z if z is not None else found.get((x, p)))
+    return found

@@ -72,6 +72,10 @@ def write_index(outcomes: Sequence[Outcome], pages: Sequence[Path], target: Path
     write_whole(target, "\n".join([*lines, ""]).encode())
 
 
+TAIL = Text(
+    "log10 p is that of a normal tail where this is trusted, or of counted draws. Elsewhere it is an upper bound: the true p may "
+    "be smaller, far smaller where z is large. kinprint compare knows closer bounds."
+)
 SYNTHETIC = "synthetic replicas, not the models themselves"  # what stands inside each picture of them
 Files = list[tuple[str, bytes]]  # suffix and content
 
@@ -161,7 +165,7 @@ class _Page:
             head = columns("model; where; architecture; layers; width; parameters; commit")
             self._table(head, [_model_row(one, Words(self.language)) for one in outcome.models])
         if checks:
-            sure = [check for check in checks if check.trust != "wrong" and check.agrees is not None]
+            sure = outcome.sure_checks
             wrong = sum(check.trust == "wrong" for check in checks)
             said = Text(
                 "Published figures: {agree} of {all} agree with the measured ones within the tolerance shown beside each; "
@@ -172,6 +176,11 @@ class _Page:
                 wrong=wrong,
             )
             self._add(self._say(said))
+            if sure and outcome.only_made_up:
+                self._add(self._say(Text("Those with a result are of made-up vectors; none is of the models above.")))
+        tables = [table for part in outcome.parts for table in part.section.tables]
+        if any(column.key == "log10_p" for table in tables for column in table.columns):
+            self._add(self._say(TAIL))
         read = Text("Read: {size}. Seed: {seed}.", size=format_size(outcome.bytes_read), seed=outcome.settings["seed"])
         self._add(self._say(read) + (f" `{printable(self.command, 400).replace('`', '')}`" if self.command else ""))
 

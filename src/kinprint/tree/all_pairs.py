@@ -5,12 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kinprint.errors import BadSelection
 from kinprint.evidence.facts import shared_fields
 from kinprint.results.options import Options
 from kinprint.results.report import Report
 from kinprint.results.result import SCHEMA_VERSION
 from kinprint.results.tree import FamilyTree, PairsReport, PairSummary
-from kinprint.tree.driver import METRICS, TREE_OPTIONS, OnReport, build_tree
+from kinprint.tree.driver import METRICS, TREE_OPTIONS, OnReport, build_tree, several
 from kinprint.tree.facts import SHARING, PairFacts, judged, over_pairs
 
 PAIRS_OPTIONS = replace(TREE_OPTIONS, metrics=(*METRICS, "cosine"))
@@ -27,6 +28,10 @@ def compare_many(
     `options` say what each comparison looks at, `wishes` are as `kinprint.build_tree` takes them. `on_report` is called with each
     pair's numbers and its full report, which is not kept: ten models make 45 of them.
     """
+    references = several(models, "compare_many")
+    if len(references) < 2:
+        said = f"compare_many: expected two models or more, got {len(references)}"
+        raise BadSelection(said, hint="kinprint.compare_many([a, b])")
     found: list[PairSummary] = []
     stated: list[Options] = []
 
@@ -36,7 +41,7 @@ def compare_many(
         if on_report is not None:
             on_report(a, b, report)
 
-    tree = build_tree(models, options or PAIRS_OPTIONS, on_report=keep, **wishes)
+    tree = build_tree(references, options or PAIRS_OPTIONS, on_report=keep, **wishes)
     pairs = tuple(corrected(pair, tree.settings.pairs) for pair in found)
     return PairsReport(PairsReport.SCHEMA, SCHEMA_VERSION, clusters_of(tree), pairs, tree, stated[0])
 

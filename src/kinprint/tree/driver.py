@@ -1,6 +1,7 @@
 """Build the family tree of several models: open every model once, compare every pair, and infer the tree from the facts."""
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -67,7 +68,7 @@ def build_tree(
     """
     clock, tell = time.monotonic(), progress or quiet
     options = Options.of(options or TREE_OPTIONS, **chosen).check()
-    references = [path_text(model) for model in models]
+    references = several(models, "build_tree")
     _check_count(references, max_models, options.budget_bytes)
     with nullcontext(session) if session else Session(settings) as run:
         before = run.bytes_delivered
@@ -83,6 +84,14 @@ def build_tree(
         tree = infer_tree(facts, pairs, mixes, options, trust_metadata=trust_metadata, notes=notes)
         elapsed_s, read = round(time.monotonic() - clock, 3), run.bytes_delivered - before
         return replace(tree, run=replace(tree.run, elapsed_s=elapsed_s, bytes_read=read))
+
+
+def several(models: Sequence[str | Path], function: str) -> list[str]:
+    """Return models as text; BadSelection for one that stands alone, of which the letters would be taken for models."""
+    if isinstance(models, str | os.PathLike):
+        said = f"{function}: expected a list of models, got {type(models).__name__} {os.fspath(models)!r}"
+        raise BadSelection(said, hint=f"kinprint.{function}([a, b])")
+    return [path_text(model) for model in models]
 
 
 def _check_count(references: Sequence[str], max_models: int, budget_bytes: int | None) -> None:

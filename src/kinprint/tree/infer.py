@@ -208,9 +208,13 @@ def _remarks(
     """Say what the tree cannot show."""
     found = []
     if silent := sum(pair.found == NOT_TESTABLE for pair in pairs):
-        found.append(Text("{n} pairs could not be tested: whether they are related is not known", n=silent))
+        found.append(
+            Text("pairs that could not be tested, so that it is not known whether they are related: {n}", n=silent)
+        )
     if n := sum(pair.found in SHARING and not pair.significant(count) for pair in pairs):
-        said = Text("{n} pairs are related by themselves, but not after the correction for all pairs: no edge", n=n)
+        said = Text(
+            "pairs related by themselves, but not after the correction for all pairs, so without an edge: {n}", n=n
+        )
         found.append(said)
     for node, near in sorted(neighbours(arcs).items()):
         off = median_bend(lengths, node, near)

@@ -211,6 +211,12 @@ def test_names_without_an_owner_are_on_the_hub():
     assert (ref.kind, ref.repo, ref.revision, ref.text) == ("hub", "gpt2", "abc", "gpt2")
 
 
+def test_a_base_of_a_name_longer_than_any_files_is_not_found():
+    for name in ("a" * 300, "~nobody-of-this-name/x/y"):
+        with pytest.raises(NotFound, match="the adapter declares the base"):
+            base_reference(name, None, here=True, label="x", endpoint="http://localhost")
+
+
 def test_an_adapter_is_no_base(adapter, session_for):
     first = adapter()
     second = adapter(name="second", declared=first)

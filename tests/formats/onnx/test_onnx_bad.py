@@ -8,9 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from kinprint.errors import FormatError, KinprintError
-from kinprint.formats.all_formats import ONNX
 from kinprint.formats.checkpoint import open_checkpoint
-from kinprint.formats.format import FORMATS
 from kinprint.formats.onnx import protobuf
 from kinprint.formats.onnx import protos as onnx_proto
 from kinprint.formats.plan import whole
@@ -19,11 +17,6 @@ from support.fuzzing import MemorySession, fuzz, spoil
 
 ROOM = 64 << 20
 MATMUL = b"\x0a\x02xy\x12\x01z\x22\x06MatMul"
-
-
-@pytest.fixture(autouse=True)
-def _registered(monkeypatch):
-    monkeypatch.setitem(FORMATS, "ONNX", ONNX)
 
 
 def varint(value):

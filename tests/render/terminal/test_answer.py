@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import kinprint
+from kinprint.render.content.answer import Picture
 from kinprint.render.page.first_screen import first_screen
 from kinprint.render.page.markup import PageWords
 from kinprint.render.terminal.answer import print_answer
@@ -48,7 +49,7 @@ def test_it_fits_twenty_lines_of_eighty_columns(other, lang):
     assert "…" not in "".join(lines)
     assert command.split()[:2] == ["kinprint", "compare"]
     assert report.verdict.class_ != "no_evidence" or "--deep" in command
-    assert sum(line.startswith("•") for line in lines) == 3
+    assert sum(line.startswith("•") for line in lines) == (2 if other == "base" else 3)  # equal bytes need no odds
 
 
 def test_what_to_try_next_keeps_what_was_chosen_and_does_not_repeat_the_page():
@@ -72,6 +73,14 @@ def test_the_drawn_cosine_lies_inside_what_shuffling_gives_for_unrelated_models(
     beyond = answer(with_base("finetune"))
     drawn = next(line for line in beyond.splitlines() if "●" in line)
     assert drawn.index("┤") < drawn.index("●")
+
+
+@pytest.mark.parametrize(
+    ("x", "shown"),
+    [(0.99, "0.9900"), (0.99998, "0.99998"), (1 - 2e-7, "0.9999998"), (1.0, "1.0000"), (1 - 1e-15, "1.0000")],
+)
+def test_a_cosine_below_one_is_not_written_as_one(x, shown):
+    assert Picture("input_norm", 4, x, 0.98, 0.001).figures == {"x": shown, "mean": "0.9800", "sd": "0.0010"}
 
 
 def test_what_could_not_be_compared_has_its_reason(tmp_path):
@@ -127,3 +136,30 @@ def test_a_figure_that_is_missing_is_not_told_as_zero():
     assert "go together" in answer(report)
     tests = tuple(replace(test, null_sd=None) for test in report.evidence.tests)
     assert "go together" not in answer(replace(report, evidence=replace(report.evidence, tests=tests)))
+
+
+@pytest.mark.parametrize(("lang", "said"), [("en", "in fewer than 1 in 10¹⁴⁸ comparisons"), ("ko", "10¹⁴⁸분의 1 미만")])
+def test_a_bound_is_called_one(lang, said):
+    assert said in answer(with_base("finetune"), 200, lang)
+    unrelated = answer(with_base("unrelated"), 200, lang)
+    assert not any(word in unrelated for word in ("fewer than", "미만"))
+
+
+def test_equal_bytes_need_no_odds():
+    assert "Unrelated models agree" not in answer(with_base("base"), 200)
+
+
+def test_one_test_is_no_tests():
+    for name in ("finetune", "unrelated"):
+        report = with_base(name)
+        said = answer(replace(report, verdict=replace(report.verdict, tests=1)), 200)
+        assert "1 tests" not in said
+        assert "the one test that ran" in said.lower()
+
+
+@pytest.mark.parametrize("other", ["finetune", "permuted"])
+def test_where_the_budget_was_too_small_a_larger_one_is_proposed(other):
+    a, b = DEMO_MODELS / "base", DEMO_MODELS / other
+    said = answer(kinprint.compare(a, b, budget="100kB"), 200)
+    assert said.endswith(f"  kinprint compare --budget 1MB {a} {b}\n")
+    assert " 0 MB" not in said

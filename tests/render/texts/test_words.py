@@ -136,3 +136,10 @@ def test_classes_in_a_reason_are_words(korean):
 def test_every_source_of_a_p_value_has_a_name(method):
     assert Words().how(method, 99)
     assert HANGUL.search(Words("ko").how(method, 99))
+
+
+def test_one_thing_has_a_label_of_its_own():
+    assert Words().say("head.layers", n=1) == "1 layer"
+    assert Words().say("catalog.title", place="c.db", n="1") == "Catalog c.db: 1 entry"
+    assert Words().say("head.layers", n=21) == "21 layers"
+    assert Words("ko").say("head.layers", n=1) == Words("ko").say("head.layers", n=2).replace("2", "1")

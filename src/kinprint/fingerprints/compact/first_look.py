@@ -69,6 +69,18 @@ def worth_testing(a: Side, b: Side) -> bool:
     return any(z >= WORTH_Z for z in _in_place(a, b)) or _most_found(a.profiles, b.profiles) >= WORTH_COUNT
 
 
+def comparable(a: Side, b: Side) -> bool:
+    """Whether two fingerprints have anything that a test could hold against each other: parts of one kind and shape.
+
+    Of wide models only the first dimensions are kept, so that shapes alone do not tell the width.
+    """
+    one, two = ({(key[0], x.shape) for key, x in side.standardised.items()} for side in (a, b))
+    widths = {a.probe.hidden, b.probe.hidden} - {None, 0}  # 0: not told
+    if len(widths) < 2 and not one.isdisjoint(two):
+        return True
+    return a.profiles is not None and b.profiles is not None and a.profiles.shape[1:] == b.profiles.shape[1:]
+
+
 def _in_place(a: Side, b: Side) -> Iterator[float]:
     """Yield how far the slices of each role correlate, in standard deviations."""
     by_role: dict[Role, list[tuple[float, int]]] = {}

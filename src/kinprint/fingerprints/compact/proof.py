@@ -10,6 +10,7 @@ from kinprint.evidence.attempts import attempt
 from kinprint.evidence.dimension_test import DIMENSION_POINTS
 from kinprint.evidence.facts import order_alone
 from kinprint.evidence.neuron_gram import GRAM, MLP_NEURONS, gram_test, hold_gram
+from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.fingerprints.base import Features
 from kinprint.fingerprints.compact.first_look import Side
 from kinprint.fingerprints.compact.parts import COLUMNS
@@ -22,6 +23,7 @@ _CORRELATION, _LAYER_MAP = "matrix_correlation", "layer_map"
 _NEURONS = frozenset(role.value for role in GATES_AND_UPS)
 MOST_NEURONS = 1 << 16  # where a fingerprint does not tell
 ORDER_ALONE = Text("neurons agree no further than those of strangers that were put in the order of another model's")
+CORRELATIONS = ("norm_joint", _CORRELATION, "token_rows")  # tests whose statistic is a correlation of values
 COUNTS = (DIMENSION_POINTS, "fixed_points", GRAM)  # tests whose statistic counts units at their places
 
 
@@ -37,6 +39,21 @@ class Proof:
     def tests_run(self) -> int:
         """Number of tests that ran."""
         return sum(test.log10_p is not None for test in self.tests)
+
+    @property
+    def standing(self) -> int:
+        """Number of tests that reject independence."""
+        return len(self._standing)
+
+    @property
+    def correlation(self) -> float:
+        """How strongly the values correlate: the mean over the tests of correlation that stand, 0 if none does."""
+        seen = [test.statistic for test in self._standing if test.name in CORRELATIONS and test.statistic is not None]
+        return sum(seen) / len(seen) if seen else 0.0
+
+    @property
+    def _standing(self) -> list[EvidenceTest]:
+        return [test for test in self.tests if (test.log10_p_claim or 0.0) <= LOG10_ALPHA]
 
     @property
     def in_place(self) -> float:

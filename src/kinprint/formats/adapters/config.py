@@ -8,8 +8,8 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
+from kinprint._util.files import is_there, user_path
 from kinprint._util.plain import printable
 from kinprint.errors import BadReference, FormatError, NotFound
 from kinprint.formats.adapters.files import ADAPTER_CONFIG
@@ -145,7 +145,7 @@ def base_reference(name: str, revision: str | None, *, here: bool, label: str, e
     if "://" in name and not name.startswith("hf://"):
         said = f"{label}: the adapter declares an address as its base, {_short(quotable(name))}, which is not followed"
         raise BadReference(said, hint=GIVE_BASE)
-    if here and not name.startswith("hf://") and Path(name).expanduser().exists():
+    if here and not name.startswith("hf://") and is_there(user_path(name)):
         return parse_ref(name, endpoint=endpoint)
     if name.count("/") > 1 and not name.startswith("hf://"):
         said = f"{label}: the adapter declares the base {_short(name)}, a path that is not here"

@@ -43,9 +43,8 @@ def bundled(name: str) -> Source:
     """Return a model of the demo or of the tests' family, deepened."""
     folder = next(path for place in ("demo/models", "tests/family") if (path := ROOT / place / name).is_dir())
     seed = 1 if name in _KIN else 2 + sum(map(ord, name))
-    return cache(
-        lambda layers: deepened(folder, layers, seed, 5000 * (name == "norms_copied"))
-    )  # shares norms, no noise
+    noise = 5000 * (name == "norms_copied")  # shares norms, no noise
+    return cache(lambda layers: deepened(folder, layers, seed, noise))
 
 
 @cache

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kinprint._util.numeric import median
 from kinprint.render.repeat_command import compare_again
 from kinprint.render.texts.words import Words
-from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, SAME_STRUCTURE, EvidenceTest, Verdict
+from kinprint.results.findings import IDENTICAL, NO_EVIDENCE, NOT_TESTABLE, SAME_STRUCTURE, EvidenceTest, Verdict
 from kinprint.results.report import Report
 
 # rows of these are neurons
@@ -18,6 +18,8 @@ _CORRELATIONS = ("matrix_correlation", "token_rows", "norm_joint")
 _ORDINARY = math.log10(0.05)  # a p-value above this, after correction, is one that unrelated models give every day
 SPREAD = 3  # standard deviations of the null that a drawing marks
 MOST = 3  # reasons
+MORE = 10  # times the budget, where it was too small for something
+_PLACES = 4  # decimals of a cosine
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,9 @@ class Picture:
 
     @property
     def figures(self) -> dict[str, str]:
-        """Cosine, and mean and spread of its null, as they are written."""
-        return {name: f"{getattr(self, name):.4f}" for name in ("x", "mean", "sd")}
+        """Cosine, and mean and spread of its null, as they are written: what is less than 1 is not written as 1."""
+        places = next((n for n in range(_PLACES, 2 * _PLACES) if abs(round(self.x, n)) < 1), _PLACES)
+        return {"x": f"{self.x:.{places}f}"} | {name: f"{getattr(self, name):.{_PLACES}f}" for name in ("mean", "sd")}
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ def _reasons(report: Report, verdict: Verdict, words: Words) -> list[str]:
         return _not_tested(report, words)
     if evidence is None or verdict.log10_p is None or verdict.variant == SAME_STRUCTURE:
         return own
-    odds = {"odds": words.odds(verdict.log10_p), "n": verdict.tests}
+    odds = {"odds": words.odds(verdict.log10_p, bound=verdict.class_ != NO_EVIDENCE), "n": verdict.tests}
     if verdict.class_ == NO_EVIDENCE:
         said = [words.say("answer.ordinary" if verdict.log10_p > _ORDINARY else "answer.falls_short", **odds)]
         said += _noticed(report, words)
@@ -91,7 +94,8 @@ def _reasons(report: Report, verdict: Verdict, words: Words) -> list[str]:
     found.sort(key=lambda test: test.log10_p_claim or 0.0)
     lines = ((tell(test, words) for test in found) for tell in (_points, _together))
     said = [first for each in lines if (first := next(filter(None, each), None))]
-    return [*(said or own[: MOST - 1]), words.say("answer.odds", **odds)]
+    # bytes that are equal prove it by themselves: no odds enter
+    return [*(said or own[: MOST - 1]), *([] if verdict.class_ == IDENTICAL else [words.say("answer.odds", **odds)])]
 
 
 def _towers(report: Report, words: Words) -> list[str]:
@@ -186,8 +190,12 @@ def _untested(verdict: Verdict, words: Words) -> str | None:
 def next_step(report: Report, verdict: Verdict, *, page: bool) -> str:
     """Return the command worth trying next, with what was chosen for this one: a deeper look where nothing was found, else a page.
 
-    Where the page is written already it is a bundle, for others to check.
+    Where the page is written already it is a bundle, for others to check; where the budget kept something from being tested,
+    which a reason then names, it has a larger one.
     """
-    deeper = verdict.class_ in (NO_EVIDENCE, NOT_TESTABLE) and not report.settings.deep
+    settings, budget = report.settings, report.settings.budget_bytes
+    deeper = verdict.class_ in (NO_EVIDENCE, NOT_TESTABLE) and not settings.deep
     step = ["--deep"] if deeper else ["--bundle", "evidence.zip"] if page else ["--html", "report.html"]
-    return compare_again([*step, *report.settings.arguments(changed=True)], [report.a.reference, report.b.reference])
+    if budget is not None and any("--budget" in text for text in verdict.untested):
+        settings, step = replace(settings, budget_bytes=MORE * budget), ["--deep"] if deeper else []
+    return compare_again([*step, *settings.arguments(changed=True)], [report.a.reference, report.b.reference])

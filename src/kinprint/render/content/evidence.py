@@ -45,15 +45,16 @@ def tests_table(tests: Iterable[findings.EvidenceTest], words: Words) -> Table:
 
 def _test_figures(test: findings.EvidenceTest, words: Words) -> list[Cell]:
     if test.status != findings.TESTED:
-        said = words.engine(test.reason or DASH)
-        return [*[count(None)] * 8, Cell(f"{words.say('test.off')} {said.text}", SENTENCE, lang=said.lang)]
+        return [*[count(None)] * 8, Cell(words.say("how.not_run"), full=words.engine(test.reason or DASH).text)]
     return [
         count(test.n),
         count(test.blocks),
         *numbers(words, test.statistic),
         *beside_null(words, test.null_mean, test.null_sd, test.z, test.log10_p, bound=test.bound),
         log_p(words, test.log10_p_holm),
-        sentence(words, test.p_text),
+        Cell(
+            words.how(test.p_method) if test.p_method else words.say("how.no_test"), full=words.engine(test.p_text).text
+        ),
     ]
 
 
@@ -252,11 +253,11 @@ def _tower_answer(item: findings.TowerFinding, words: Words) -> Cell:
     return Cell(DASH if item.class_ is None else words.verdict(item.class_, item.kind))
 
 
-def methods_section(methods: Sequence[findings.MethodFinding], words: Words) -> Section:
-    """Return the methods beside their nulls, why some did not run, and notes on the others."""
+def methods_section(methods: Sequence[findings.MethodFinding], words: Words, *, lead: str = "methods.lead") -> Section:
+    """Return the methods beside their nulls, why some did not run, and notes on the others; `lead` says what rests on them."""
     lines = []
     for item in methods:
-        extra = ", ".join(f"{detail.name} {words.number(detail.value)}" for detail in item.details)
+        extra = ", ".join(f"{detail.name} {_exactly(detail.value, words)}" for detail in item.details)
         lines += [Line(f"{item.method}: {extra}", FAINT)] if extra else []
         notes = [words.engine(note).text for note in item.notes]
         if item.status != findings.TESTED:
@@ -265,7 +266,12 @@ def methods_section(methods: Sequence[findings.MethodFinding], words: Words) -> 
     empirical = next((item.empirical for item in methods if item.status == findings.TESTED and item.empirical), None)
     if empirical is not None:
         lines.append(Line(words.say("methods.empirical", name=words.engine(empirical.name).text), FAINT))
-    return Section(words.say("methods.title"), (Line(words.say("methods.lead")), methods_table(methods, words), *lines))
+    return Section(words.say("methods.title"), (Line(words.say(lead)), methods_table(methods, words), *lines))
+
+
+def _exactly(value: float | None, words: Words) -> str:
+    """Write a figure, without decimals where it is whole: most of these are counts."""
+    return f"{value:,.0f}" if value is not None and float(value).is_integer() else words.number(value)
 
 
 def methods_table(methods: Iterable[findings.MethodFinding], words: Words) -> Table:

@@ -3,9 +3,10 @@
 from kinprint._util.plain import printable
 from kinprint.render.content.blocks import FAINT, STRONG, WARNING, Block, Cell, Line, Points, Section, Table
 from kinprint.render.content.cells import count, listing, name, titled
+from kinprint.render.repeat_command import search_again
 from kinprint.render.texts.words import DASH, Words
-from kinprint.results.findings import NO_EVIDENCE
-from kinprint.results.search import LOOK_ALIKE, FoundModel, SearchReport
+from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE
+from kinprint.results.search import LOOK_ALIKE, NAMED, RELATED, FoundModel, SearchReport
 
 _PARTS = 3  # of what agrees, in a row
 
@@ -17,20 +18,33 @@ def title(report: SearchReport) -> str:
 
 def headline(report: SearchReport, words: Words) -> str:
     """Return the class of the outcome in a few words."""
-    key = report.class_ if report.class_ != NO_EVIDENCE else "none" if not report.look_alikes else "only_alike"
-    return words.say(f"search.class.{key}", n=len(report.relatives), entries=f"{report.entries:,}")
+    alike = any(not item.is_relative for item in report.look_alikes)
+    key = report.class_ if report.class_ != NO_EVIDENCE else "only_alike" if alike else "none"
+    key = "at_least" if key == RELATED and report.not_listed else key
+    related = sum(item.is_relative for item in report.found)
+    return words.say(f"search.class.{key}", n=related, entries=_compared(report))
+
+
+def _compared(report: SearchReport) -> str:
+    """Return how many entries the answer speaks of; reports of the first versions do not say which were left out."""
+    return f"{report.entries if report.compared is None else report.compared:,}"
 
 
 def answer_lines(report: SearchReport, words: Words) -> list[Line]:
     """Return the answer: the outcome, its sentence, what it does not say, and its power."""
     found = [Line(headline(report, words), STRONG)]
-    if report.class_ != NO_EVIDENCE or report.look_alikes:  # else it says the same
+    if report.class_ != NO_EVIDENCE or report.look_alikes or report.relatives:  # else it says the same
         found.append(Line(words.engine(report.sentence).text))
-    if report.relatives:
+    if any(item.is_relative for item in report.relatives):
         found.append(Line(words.say("search.related.limits"), FAINT))
-    if report.look_alikes:
+    if any(item.verified is None or item.verified.class_ is None for item in report.look_alikes):
         found.append(Line(words.say("search.alike.limits"), WARNING))
-    if report.power is not None:
+    found += [
+        Line(words.say("search.named.limits", name=printable(item.name, 100)), WARNING)
+        for item in report.found
+        if item.class_ == NAMED and not item.is_relative
+    ]
+    if report.power is not None and report.class_ != NOT_TESTABLE:
         found.append(Line(power_line(report, words)))
     if report.not_listed:
         found.append(Line(words.say("search.beyond", n=report.not_listed), WARNING))
@@ -42,7 +56,7 @@ def power_line(report: SearchReport, words: Words) -> str:
     power = report.power
     if power is None or power.correlation is None:
         return words.say("search.power.none")
-    return words.say("search.power", r=f"{power.correlation:g}", entries=f"{report.entries:,}")
+    return words.say("search.power", r=f"{power.correlation:g}", entries=_compared(report))
 
 
 def agrees(item: FoundModel, words: Words) -> str:
@@ -61,7 +75,7 @@ def found_as(item: FoundModel, words: Words) -> str:
         kind = words.kind(item.verified.kind, None) if item.verified.kind else ""
         told = words.label("class", item.verified.class_)
         return words.say("search.verified", found=f"{told}, {kind}" if kind else told)
-    told = words.label("class" if item.class_ != LOOK_ALIKE else "search.class", item.class_)
+    told = words.label("search.class" if item.class_ in (LOOK_ALIKE, NAMED) else "class", item.class_)
     return f"{told}; {words.say(f'search.same.{item.same}')}" if item.same else told
 
 
@@ -119,22 +133,24 @@ def verified_lines(report: SearchReport, words: Words) -> list[str]:
 
 def needed(report: SearchReport, words: Words, most: int) -> list[str]:
     """Return what a full verdict on what was found needs: commands, or weights that nobody here knows the place of."""
-    open_ = [item for item in report.found if item.verified is None]
+    open_ = [item for item in report.found if item.verified is None or item.verified.class_ is None]
     said = [item.verify for item in open_ if item.verify][:most]
     if open_ and report.query.reference.endswith(".kfp"):
         return [words.say("search.next.weights")]
-    if homeless := [printable(item.name, 60) for item in open_ if not item.verify][:most]:
-        said.append(words.say("search.next.folder", names=", ".join(homeless)))
+    if any(not item.verify for item in open_):  # entered from folders, whose paths a catalog does not keep
+        count_ = sum(item.class_ != NAMED for item in report.found)
+        said.append(search_again(report, ["--verify", str(min(most, max(1, count_))), "--local", "FOLDER"]))
     return said
 
 
-def missing_lines(report: SearchReport, words: Words) -> list[str]:
-    """Return which entries could not be compared, and why."""
+def missing_lines(report: SearchReport, words: Words, most: int | None = None) -> list[str]:
+    """Return which entries could not be compared, and why: the first reasons, or all."""
     found = []
-    for item in report.not_compared:
+    for item in report.not_compared[:most]:
         names = f" ({', '.join(printable(each, 60) for each in item.names)})" if item.names else ""
         found.append(f"{item.count:,}: {words.engine(item.reason).text}{names}")
-    return found
+    rest = report.not_compared[most:] if most is not None else ()
+    return [*found, *([words.say("search.more", n=sum(item.count for item in rest))] if rest else [])]
 
 
 def search_sections(report: SearchReport, words: Words) -> list[Section]:

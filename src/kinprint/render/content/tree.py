@@ -130,7 +130,7 @@ def summary(tree: FamilyTree, words: Words) -> str:
         if alone:
             parts.append(counted("tree.alone", alone))
         arrows = sum(edge.direction != UNDIRECTED for edge in tree.edges)
-        parts.append(words.say("tree.directed", n=arrows, edges=len(tree.edges)))
+        parts.append(words.say("tree.directed" if arrows else "tree.directed.none", n=arrows, edges=len(tree.edges)))
     elif len(tree.nodes) > 1:
         parts.append(words.say("tree.none"))
     return words.say("tree.summary", n=len(tree.models), parts=", ".join(parts))

@@ -23,6 +23,8 @@ _EDGE = {
     "state": "string",
     "log10_p": "double",
     "tests": "int",
+    "standing": "int",
+    "correlation": "double",
     "in_place": "double",
     "declared_base": "string",
     "same_files": "boolean",

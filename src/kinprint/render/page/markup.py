@@ -28,6 +28,11 @@ class PageWords(Words):
         """Return the label of an identifier, safe to show; for one that has none, its own words."""
         return DASH if value is None else powers(printable(super().label(prefix, value), 400)) or DASH
 
+    @staticmethod
+    def heading(label: str) -> str:
+        """Return the heading of a column, broken nowhere inside "log10 p"."""
+        return label.replace("log10 p", "log10\N{NO-BREAK SPACE}p")
+
     def sentence(self, text: str | None, limit: int = LONGEST) -> Markup:
         """Return a sentence of the engine, marked as English where this page's language has no words for it."""
         return self._marked(self.engine(text), limit) if text else escape(DASH)

@@ -106,10 +106,12 @@ def print_check(place: str, checked: int, problems: Sequence[Any], console: Cons
     if not problems:
         print_blocks([Line(words.say("catalog.sound", place=place, n=f"{checked:,}"), STRONG)], console, words)
         return
-    rows = [(name(item.name), Cell((item.key or DASH)[:_SHORT]), sentence(words, item.what)) for item in problems]
+    rows = _problem_rows(problems, words)
     title = words.say("catalog.problems", place=place, n=f"{len(problems):,}")
-    advice = Line(words.say("catalog.repair"), WARNING)
-    print_sections([titled(table(words, title, "model key why", rows), advice)], console, words)
+    advice = [Line(words.say("catalog.repair"), WARNING)] if any(item.name for item in problems) else []
+    if any(item.file for item in problems):
+        advice = [Line(words.say("catalog.repair_file"), WARNING)]
+    print_sections([titled(table(words, title, "model key why", rows), *advice)], console, words)
 
 
 def print_exchange(done: Any, console: Console, *, lang: str = "en") -> None:
@@ -124,4 +126,12 @@ def print_exchange(done: Any, console: Console, *, lang: str = "en") -> None:
     said = Line(
         words.say(f"catalog.signature.{state.replace(' ', '_')}"), "" if state in ("valid", "made") else WARNING
     )
-    print_sections([titled(shown, said)], console, words)
+    sections = [titled(shown, said)]
+    if not imported and done.skipped:
+        title = words.say("catalog.skipped", n=f"{len(done.skipped):,}")
+        sections.append(titled(table(words, title, "model key why", _problem_rows(done.skipped, words))))
+    print_sections(sections, console, words)
+
+
+def _problem_rows(problems: Sequence[Any], words: Words) -> list[tuple[Cell, ...]]:
+    return [(name(item.name), Cell((item.key or DASH)[:_SHORT]), sentence(words, item.what)) for item in problems]

@@ -52,7 +52,8 @@ def print_fingerprint_report(report: Any, console: Console, *, lang: str = "en")
     """Print both sides, the methods, and the conclusion last."""
     words = Words(lang)
     both = facts_table(words, "fingerprint.both", _facts(report.a, words), _facts(report.b, words))
-    print_sections([titled(both), methods_section(report.methods, words)], console, words)
+    methods = methods_section(report.methods, words, lead="fingerprint.lead")
+    print_sections([titled(both), methods], console, words)
     said = f"{words.label('class', report.class_)}: {words.engine(report.sentence).text}"
     print_blocks([Line(""), Line(said, STRONG)], console, words)
 

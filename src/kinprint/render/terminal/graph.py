@@ -8,7 +8,10 @@ from kinprint.render.terminal.layout import print_sections
 from kinprint.render.texts.words import DASH, Words
 from kinprint.results.graph import EdgeState, FamilyGraph, GraphEdge
 
-_MOST_FAMILIES, _MOST_LINES = 20, 40
+_MOST_FAMILIES, _MOST_LINES, _MOST_REASONS = 20, 40, 10
+_ALIKE = 10.0
+"""Powers of ten within which p-values say nothing of which relation is stronger: with all in place they are at the floor of their
+test, and what they are corrected for (the map of layers alone 2.4 powers in models of six layers) makes the difference."""
 
 
 def print_graph(graph: FamilyGraph, console: Console, *, lang: str = "en") -> None:
@@ -45,7 +48,10 @@ def _summary(graph: FamilyGraph, families: int, words: Words) -> Section:
     notes: list[Block] = [Line(words.say("graph.no_direction", alpha=f"{graph.log10_alpha:g}"))]
     if graph.not_tested:
         notes.append(Line(words.say("graph.recall_only")))
-    notes += [Line(f"{item.pairs} × {words.engine(item.reason).text}") for item in graph.not_comparable[:3]]
+    reasons = graph.not_comparable
+    notes += [Line(f"{item.pairs} × {words.engine(item.reason).text}") for item in reasons[:_MOST_REASONS]]
+    if len(reasons) > _MOST_REASONS:
+        notes.append(Line(words.say("graph.more", n=len(reasons) - _MOST_REASONS)))
     return titled(facts_table(words, "graph.title", facts), *notes)
 
 
@@ -55,7 +61,7 @@ def _family(graph: FamilyGraph, group: tuple[int, ...], number: int, words: Word
 
 
 def _spanning(graph: FamilyGraph, group: tuple[int, ...]) -> list[GraphEdge]:
-    """Return the fewest shown relations that join a family, the strongest: with the most in place, then of the smallest p."""
+    """Return the fewest shown relations that join a family, the strongest."""
     inside = set(group)
     shown = [edge for edge in graph.edges if edge.a in inside and edge.state in (EdgeState.BOTH, EdgeState.SHOWN_ONLY)]
     above = {one: one for one in group}
@@ -67,11 +73,28 @@ def _spanning(graph: FamilyGraph, group: tuple[int, ...]) -> list[GraphEdge]:
         return one
 
     chosen = []
-    for edge in sorted(shown, key=lambda item: (-item.in_place, item.log10_p or 0.0, item.a, item.b)):
+    for edge in _strongest_first(shown):
         if top(edge.a) != top(edge.b):
             above[top(edge.a)] = top(edge.b)
             chosen.append(edge)
     return sorted(chosen, key=lambda item: (item.a, item.b))
+
+
+def _strongest_first(edges: list[GraphEdge]) -> list[GraphEdge]:
+    """Sort relations: with the most in place; then by p, and where that says little, by the tests that stand and by correlation."""
+    groups: list[list[GraphEdge]] = []
+    for edge in sorted(edges, key=lambda item: (-item.in_place, item.log10_p or 0.0)):
+        first = groups[-1][0] if groups else edge
+        near = first.in_place == edge.in_place and (edge.log10_p or 0.0) - (first.log10_p or 0.0) <= _ALIKE
+        if groups and near:
+            groups[-1].append(edge)
+        else:
+            groups.append([edge])
+    return [
+        edge
+        for group in groups
+        for edge in sorted(group, key=lambda item: (-item.standing, -item.correlation, item.a, item.b))
+    ]
 
 
 def _edges(graph: FamilyGraph, edges: list[GraphEdge], title: str, words: Words) -> Section:
@@ -79,7 +102,7 @@ def _edges(graph: FamilyGraph, edges: list[GraphEdge], title: str, words: Words)
     for edge in edges[:_MOST_LINES]:
         base = DASH if edge.declared_base is None else graph.nodes[edge.declared_base].name
         p = DASH if edge.log10_p is None else f"{edge.log10_p:.1f}"
-        share = DASH if edge.log10_p is None else f"{100 * edge.in_place:.0f} %"
+        share = DASH if edge.log10_p is None else f"{100 * edge.in_place:.0f}%"
         note = sentence(words, edge.reason) if edge.reason is not None else name(_state(edge, words))
         a, b = graph.nodes[edge.a].name, graph.nodes[edge.b].name
         rows.append((name(a), name(b), figure(p, edge.log10_p), figure(share, edge.in_place), name(base), note))

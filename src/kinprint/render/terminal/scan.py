@@ -14,7 +14,10 @@ _MOST = 20  # failures that are listed; the catalog has all
 def print_scan(report: ScanReport, console: Console, *, lang: str = "en") -> None:
     """Print what was entered, what it took, and what went wrong."""
     words = Words(lang)
-    rate = f"{report.per_second:.3g}"
+    seconds, rate = f"{report.seconds:.1f}", f"{report.per_second:.3g}"
+    took = (
+        words.say("scan.seconds", s=seconds, rate=rate) if report.read else words.say("scan.seconds_alone", s=seconds)
+    )
     facts = {
         "catalog.place": name(report.catalog),
         "scan.wanted": count(report.wanted),
@@ -22,8 +25,8 @@ def print_scan(report: ScanReport, console: Console, *, lang: str = "en") -> Non
         "scan.known": count(report.known),
         "scan.failed_before": count(report.failed_before),
         "scan.failed": count(len(report.failed)),
-        "scan.where": name(words.say("scan.place", where=report.where, n=report.workers)),
-        "scan.time": figure(words.say("scan.seconds", s=f"{report.seconds:.1f}", rate=rate), report.seconds),
+        "scan.where": name(words.say("scan.place", where=words.engine(report.where).text, n=report.workers)),
+        "scan.time": figure(took, report.seconds),
         "scan.cpu": figure(words.say("scan.cpu_seconds", s=f"{report.cpu_seconds:.1f}"), report.cpu_seconds),
         "scan.requests": figure(words.say("scan.with_retries", n=report.requests, m=report.retries), report.requests),
         "scan.network": figure(words.size(report.network_bytes), report.network_bytes),
@@ -32,7 +35,7 @@ def print_scan(report: ScanReport, console: Console, *, lang: str = "en") -> Non
     notes = [Line(words.say("scan.interrupted"), WARNING)] if report.interrupted else []
     sections = [titled(facts_table(words, "scan.title", facts), *notes)]
     if report.failed:
-        rows = [(name(item.name), name(item.revision), name(item.error)) for item in report.failed[:_MOST]]
+        rows = [(name(item.name), name(item.revision), name(item.message)) for item in report.failed[:_MOST]]
         left = len(report.failed) - len(rows)
         more = [Line(words.say("scan.more", n=left))] if left else []
         title = words.say("scan.failed_title")

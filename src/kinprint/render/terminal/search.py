@@ -9,7 +9,7 @@ from kinprint.render.terminal.lines import line, whole_line
 from kinprint.render.texts.words import Words
 from kinprint.results.search import SearchReport
 
-_COMMANDS = 3
+_COMMANDS, _REASONS = 3, 3
 
 
 def print_search(report: SearchReport, console: Console, *, full: bool = False, lang: str = "en") -> None:
@@ -25,8 +25,10 @@ def print_search(report: SearchReport, console: Console, *, full: bool = False, 
         print_table(content.found_table(report, words).without("built", "licence"), console)
     for text in content.verified_lines(report, words):
         line(console, f"· {printable(text, 900)}")
-    for text in content.missing_lines(report, words):
+    for text in content.missing_lines(report, words, _REASONS):
         line(console, f"{words.say('search.missing')}: {printable(text, 600)}", style="yellow")
+    for note in report.notes:
+        line(console, printable(words.engine(note).text, 600), style="dim")
     if needed := content.needed(report, words, _COMMANDS):
         line(console, f"{words.say('search.next')}:")
         for text in needed:

@@ -38,8 +38,10 @@ class Words:
         self.lang = lang
 
     def say(self, key: str, **values: object) -> str:
-        """Return the label `key` with `values` at its places."""
-        return _labels(self.lang)[key].format_map(values)
+        """Return the label `key` with `values` at its places: that for one thing (``key.one``), if there is, where a value is 1."""
+        labels = _labels(self.lang)
+        one = labels.get(f"{key}.one") if 1 in values.values() or "1" in values.values() else None
+        return (one or labels[key]).format_map(values)
 
     def templates(self, prefix: str) -> dict[str, str]:
         """Return labels with their places still open, for scripts that fill them."""
@@ -147,8 +149,10 @@ class Words:
         """Write a number of bytes; Korean has no space before a unit."""
         return unspaced(format_size(count), self.lang)
 
-    def odds(self, log10_p: float | None) -> str:
-        """Write a p-value as people say it. Powers are rounded towards what is less surprising, so "1 in" stays true."""
+    def odds(self, log10_p: float | None, *, bound: bool = False) -> str:
+        """Write a p-value as people say it, or what it is below. Powers are rounded towards what is less surprising."""
+        if bound and log10_p is not None:
+            return self.say("odds.fewer", odds=self.odds(log10_p))
         if log10_p is None:
             return DASH
         size = max(0.0, -log10_p)

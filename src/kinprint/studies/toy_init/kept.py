@@ -26,7 +26,7 @@ class Kept:
 
     def __init__(self, folder: Path | None, name: str, of: Mapping[str, object]) -> None:
         self.note: Text | None = None
-        self._of = {key: str(value) for key, value in of.items()}
+        self._name, self._of = name, {key: str(value) for key, value in of.items()}
         self._path = folder / f"{name}-{sha256(orjson.dumps(self._of)).hexdigest()[:8]}.safetensors" if folder else None
 
     def write(self, arrays: Arrays) -> None:
@@ -39,7 +39,11 @@ class Kept:
 
     def restore(self, *choices: Arrays) -> Arrays | None:
         """Fill that one of the choices which the file holds, and return it; None if it holds none of them, or there is no file."""
-        if self._path is None or not self._path.exists():
+        if self._path is None:
+            return None
+        if not self._path.exists():
+            if others := sorted(self._path.parent.glob(f"{self._name}-????????.safetensors")):
+                self.note = Text("{file} is of other settings or versions, and was not used.", file=others[0].name)
             return None
         sizes, raw = [sum(array.nbytes for array in arrays.values()) for arrays in choices], memoryview(b"")
         with suppress(KinprintError, OSError):

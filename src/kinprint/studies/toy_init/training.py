@@ -21,6 +21,7 @@ from torch.nn import functional
 from kinprint._util.progress import Progress, quiet
 from kinprint.studies.toy_init.experiment import NORMS, Initialisation, ToyModel, ToySetting
 from kinprint.studies.toy_init.kept import Arrays, Kept
+from kinprint.studies.toy_init.linear import linear, products
 
 Parameters = dict[str, Tensor]
 Tokens = NDArray[np.int64]
@@ -37,7 +38,7 @@ _ROWS = (
 )
 _MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam
 _KEPT_EVERY = 10  # steps
-_FORM = 1  # part of what a kept file is known by: to be raised by any change that makes other numbers
+_FORM = 2  # part of what a kept file is known by: to be raised by any change that makes other numbers
 
 
 def _purpose_seed(seed: int, purpose: int) -> int:
@@ -96,23 +97,23 @@ def logits(parameters: Parameters, tokens: Tensor, setting: ToySetting, drop: Dr
     batch, length = tokens.shape
     later = torch.full((length, length), -math.inf).triu(1)
 
-    def linear(name: str, x: Tensor) -> Tensor:
-        return functional.linear(x, parameters[f"{name}.weight"], parameters[f"{name}.bias"])
+    def mapped(name: str, x: Tensor) -> Tensor:
+        return linear(x, parameters[f"{name}.weight"], parameters[f"{name}.bias"])
 
     def norm(name: str, x: Tensor) -> Tensor:
         weight, bias = parameters[f"{name}.weight"], parameters[f"{name}.bias"]
         return functional.layer_norm(x, (setting.width,), weight, bias, _EPSILON)
 
     def attention(name: str, x: Tensor) -> Tensor:
-        parts = linear(f"{name}.c_attn", x).view(batch, length, 3, setting.heads, setting.width // setting.heads)
+        parts = mapped(f"{name}.c_attn", x).view(batch, length, 3, setting.heads, setting.width // setting.heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4).flatten(1, 2)
         # What scaled_dot_product_attention does where there is dropout, in fewer passes.
         weights = torch.baddbmm(later, query, key.mT, alpha=query.shape[-1] ** -0.5).softmax(-1)
         mixed = torch.bmm(drop(weights), value).unflatten(0, (batch, setting.heads))
-        return linear(f"{name}.c_proj", mixed.transpose(1, 2).flatten(2))
+        return mapped(f"{name}.c_proj", mixed.transpose(1, 2).flatten(2))
 
     def mlp(name: str, x: Tensor) -> Tensor:
-        return linear(f"{name}.c_proj", functional.gelu(linear(f"{name}.c_fc", x), approximate="tanh"))
+        return mapped(f"{name}.c_proj", functional.gelu(mapped(f"{name}.c_fc", x), approximate="tanh"))
 
     x = drop(functional.embedding(tokens, parameters["wte.weight"]) + parameters["wpe.weight"][:length])
     for block in (f"h.{layer}" for layer in range(setting.layers)):
@@ -137,7 +138,8 @@ def train(
     to the same numbers as without a break.
     """
     draw = chain_text(setting, stream) if setting.distinct_data else shifted_text(setting, stream)
-    of = asdict(setting) | {"model": name, "stream": stream, "seed": seed, "torch": torch.__version__, "form": _FORM}
+    of = asdict(setting) | {"model": name, "stream": stream, "seed": seed, "form": _FORM}
+    of |= {"torch": torch.__version__, "products": products()}
     kept = Kept(folder, f"{'distinct' if setting.distinct_data else 'published'}-{name}", of)
     with one_thread(), torch.enable_grad():
         parameters = initial_parameters(setting, initialisation, seed=seed)
