@@ -147,7 +147,8 @@ print(json.dumps([child.returncode, wall, used.ru_utime + used.ru_stime, peak]))
 
 
 # The command and all its forks, at once: of memory that several of them have each is counted its share (PSS). Looking takes
-# some time of the cores, so that a run which is looked at is not one which is timed.
+# some time of the cores, so that a run which is looked at is not one which is timed. A look may miss the highest moment, and a
+# share is less where others run the same programs: it is at least what the kernel counted for the largest of them.
 _WATCHER = """
 import json, os, subprocess, sys, time
 def shares(session):
@@ -162,10 +163,13 @@ def shares(session):
     return total
 with open(sys.argv[1], "wb") as out:
     child = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, stdout=out, start_new_session=True)
-    peak = 0
-    while child.poll() is None:
+    peak, ended = 0, 0
+    while not ended:
         peak = max(peak, shares(child.pid))
         time.sleep(0.02)
+        ended, status, used = os.wait4(child.pid, os.WNOHANG)
+child.returncode = os.waitstatus_to_exitcode(status)
+peak = max(peak, used.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
 print(json.dumps([child.returncode, 0.0, 0.0, peak]))
 """
 

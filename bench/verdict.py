@@ -158,6 +158,19 @@ def measure_floor(hub: Hub, folder: Path, times: int) -> tuple[float, int]:
     return median(walls), hub.stats()["requests"] // times
 
 
+def _goals_of(run: Run, limits: Limits, earlier: Mapping[tuple[str, str], Run], *, quick: bool) -> list[Goal]:
+    name = f"{run.other.rpartition('/')[2]}, {run.way}"
+    told = {key: one.figures for key, one in earlier.items()} or ({} if quick else BEFORE)
+    wall, cpu, peak, received = told.get((run.way, run.other), (None,) * 4)
+    goals = [] if quick else [Goal(f"{name}: wall", run.wall, "<=", WALL[run.way], "s", before=wall)]
+    if run.way == PLAIN:
+        goals.append(Goal(f"{name}: CPU", run.cpu, "<=", limits.cpu, "s", before=cpu))
+        goals.append(Goal(f"{name}: bytes received", run.received / 1e6, "<=", limits.received, "MB", before=received))
+    small = QUICK_SMALL_MEMORY if quick else SMALL_MEMORY
+    memory = small if run.way == SMALL else limits.memory
+    return [*goals, Goal(f"{name}: peak memory", run.peak / 1e6, "<=", memory, "MB", before=peak)]
+
+
 def judge(
     runs: list[Run],
     floor: tuple[float, int],
@@ -170,19 +183,7 @@ def judge(
     """Hold the runs against the limits, beside those of the version before; on small sizes limits of time are left out."""
     goals = [Goal("right verdicts", sum(run.right for run in runs), ">=", len(runs), "")]
     for run in runs:
-        name = f"{run.other.rpartition('/')[2]}, {run.way}"
-        told = {key: one.figures for key, one in earlier.items()} or ({} if quick else BEFORE)
-        wall, cpu, peak, received = told.get((run.way, run.other), (None,) * 4)
-        if not quick:
-            goals.append(Goal(f"{name}: wall", run.wall, "<=", WALL[run.way], "s", before=wall))
-        if run.way == PLAIN:
-            goals.append(Goal(f"{name}: CPU", run.cpu, "<=", limits.cpu, "s", before=cpu))
-            goals.append(
-                Goal(f"{name}: bytes received", run.received / 1e6, "<=", limits.received, "MB", before=received)
-            )
-        small = QUICK_SMALL_MEMORY if quick else SMALL_MEMORY
-        memory = small if run.way == SMALL else limits.memory
-        goals.append(Goal(f"{name}: peak memory", run.peak / 1e6, "<=", memory, "MB", before=peak))
+        goals += _goals_of(run, limits, earlier, quick=quick)
     least, requests = floor
     rows: list[dict[str, Cell]] = [
         {

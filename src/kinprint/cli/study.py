@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
     from kinprint.cli.progress import ProgressLine
+    from kinprint.studies.opened import Request
     from kinprint.studies.outcome import Outcome
     from kinprint.studies.recipe import Study
 
@@ -82,14 +83,9 @@ def study_command(
         raise click.UsageError(
             "--replicas and --models exclude each other: replicas are made of the original models only"
         )
-    from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-    from multiprocessing import get_context
-
     from kinprint.arch.roles import role_named
-    from kinprint.sources.session import Session
     from kinprint.studies.opened import Request, read_layers
-    from kinprint.studies.recipe import run_study
-    from kinprint.studies.writing import write_index, write_outcome
+    from kinprint.studies.writing import write_index
 
     given = tuple(part for text in models for part in split_names(text))
     request = Request(
@@ -106,17 +102,37 @@ def study_command(
     for study in studies:
         results = _folder(out, study, several=len(studies) > 1) / "RESULTS.md"
         check_target(results, (results.parent,))
+    made = _run(studies, given, request, reading, out, lang)
+    for outcome, target in made:
+        _summarise(outcome, target, lang)
+    if len(made) > 1:
+        write_index([outcome for outcome, _ in made], [target for _, target in made], index, language=lang)
+        click.echo(f"wrote {index}", err=True)
+    return 0 if all(_found(outcome) for outcome, _ in made) else NOTHING_FOUND
+
+
+def _run(
+    studies: Sequence[Study], given: tuple[str, ...], request: Request, reading: Reading, out: Path | None, lang: str
+) -> list[tuple[Outcome, Path]]:
+    """Run the studies one after the other; return what each found, and the page that was written of it."""
+    from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+    from multiprocessing import get_context
+
+    from kinprint.sources.session import Session
+    from kinprint.studies.recipe import run_study
+    from kinprint.studies.writing import write_outcome
+
     command = " ".join(["kinprint", *sys.argv[1:]])
     outcomes: list[Outcome] = []
     written: list[Future[Path]] = []
     with ExitStack() as stack:
         line = stack.enter_context(reading.progress())
-        made = _replicas(studies, stack, seed, line) if replicas else {}
+        made = _replicas(studies, stack, request.seed, line) if request.replicas else {}
         # Figures take longer to draw than numbers to compute: the next study computes while those of this one are drawn.
         writer = stack.enter_context(ThreadPoolExecutor(1))
         pool: Executor = stack.enter_context(ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")))
         for study in studies:
-            chosen = tuple(f"{name}={made[name]}" for name in study.models) if replicas else given
+            chosen = tuple(f"{name}={made[name]}" for name in study.models) if request.replicas else given
             folder = _folder(out, study, several=len(studies) > 1)
             with Session(reading.settings, on_traffic=line.traffic) as session:
                 outcome = run_study(
@@ -127,12 +143,7 @@ def study_command(
         for number, job in enumerate(written):
             line.stage("drawing figures of study", number + 1, len(written))
             job.result()
-    for outcome, job in zip(outcomes, written, strict=True):
-        _summarise(outcome, job.result(), lang)
-    if len(outcomes) > 1:
-        write_index(outcomes, [job.result() for job in written], index, language=lang)
-        click.echo(f"wrote {index}", err=True)
-    return 0 if all(map(_found, outcomes)) else NOTHING_FOUND
+    return [(outcome, job.result()) for outcome, job in zip(outcomes, written, strict=True)]
 
 
 def _found(outcome: Outcome) -> bool:

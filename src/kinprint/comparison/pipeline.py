@@ -44,8 +44,11 @@ from kinprint.sources.settings import Settings
 from kinprint.text import Text, joined, labelled, within
 
 if TYPE_CHECKING:
+    from kinprint.evidence.empirical_null import EmpiricalNull
     from kinprint.fingerprints.base import Method
     from kinprint.formats.checkpoint import Checkpoint
+    from kinprint.metrics.base import Metric
+    from kinprint.results.findings import MethodFinding
 
 TOKENIZER_SHARE = 1 / 3  # of the budget left after the headers
 GRIDS = Text("layer grids")
@@ -72,77 +75,108 @@ def compare(
     progress : called with (stage, done, total) as the work proceeds.
     chosen : options by name, instead of `options` or on top of them: ``compare(a, b, deep=True, control=["c"])``.
     """
+    start = _Start(datetime.now(UTC), time.monotonic())
+    choice = _choose(options, a, b, chosen)
+    tell = progress or quiet
+    with running(choice.options, settings, session, ledger=Ledger()) as run:
+        start = replace(start, bytes_before=run.bytes_delivered)
+        tell("opening", 0, 1)
+        run.refuse_missing([*choice.options.controls, *choice.options.related, *choice.options.parents])
+        return _compare(open_models([path_text(a), path_text(b)], run), run, choice, start, tell)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """When a comparison began, and what its session had read by then."""
+
+    at: datetime
+    clock: float
+    bytes_before: int = 0
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What a comparison was asked for, checked before anything is read."""
+
+    options: Options
+    metrics: Sequence[Metric]
+    methods: Sequence[Method]
+    null: EmpiricalNull
+
+
+def _choose(options: Options | None, a: str | Path, b: str | Path, chosen: dict[str, Any]) -> _Choice:
+    """Check the options: a misspelt metric, method or role, and a broken null, fail here."""
     open_budget = options is None and "budget_bytes" in Options.defaults(chosen)
     options = Options.of(options, **chosen).check()
     methods: list[Method] = []
     if options.methods:
-        from kinprint.fingerprints.run import chosen_methods, room_for_methods, run_methods  # half of all modules
+        from kinprint.fingerprints.run import chosen_methods, room_for_methods  # half of all modules
 
         methods = chosen_methods(options.methods)
         options = room_for_methods(options, a, b) if open_budget else options
     names = tuple(METRICS) if ALL in options.metrics else options.metrics or USUAL_METRICS
-    metrics = [METRICS[name] for name in names]  # a misspelt metric fails before anything is read
-    options = replace(options, metrics=names)
+    metrics = [METRICS[name] for name in names]
     for name in options.roles:
-        role_named(name)  # and so do a misspelt role, and a broken null
-    null = load_null(options.null)
-    started, clock = datetime.now(UTC), time.monotonic()
-    tell = progress or quiet
-    with running(options, settings, session, ledger=Ledger()) as run:
-        before = run.bytes_delivered
-        tell("opening", 0, 1)
-        run.refuse_missing([*options.controls, *options.related, *options.parents])
-        first, second = open_models([path_text(a), path_text(b)], run)
-        (first, second), others, told = pair_towers(first, second)
-        first, second = in_one_order(first, second)
-        models, checkpoints = (first, second), (first.checkpoint, second.checkpoint)
-        config = compare_configs(first.checkpoint.config, second.checkpoint.config)
-        tokenizer, tokens = compare_tokenizers(*models, share=TOKENIZER_SHARE)
-        declarations = read_declaration(first), read_declaration(second)
-        shared = _tokens(tokenizer, tokens, *models)
-        begun: list[Callable[[], _Grids]] = []  # one, as soon as all is read, to be done with the verdict
+        role_named(name)
+    return _Choice(replace(options, metrics=names), metrics, methods, load_null(options.null))
 
-        def begin_grids(probes: tuple[Probe, Probe]) -> None:
-            work = partial(_grids, probes)
-            begun.append(beside(work, _Grids) if all(probe.is_wide for probe in probes) else work)
 
-        compared = compare_tensors(models, run, options, metrics, null, shared, tell, when_read=begin_grids)
-        status, reason = _status(compared.comparisons, compared.skipped)
-        towers = compare_towers(others, run, options, metrics, null, tell)
-        found = []
-        if methods:
-            from kinprint.model.weights import StoredWeights
+def _compare(opened: Sequence[Model], run: Session, choice: _Choice, start: _Start, tell: Progress) -> Report:
+    """Read, measure and judge two open models."""
+    options, metrics, null = choice.options, choice.metrics, choice.null
+    models, others, told = pair_towers(*opened)
+    first, second = models = in_one_order(*models)
+    config = compare_configs(first.checkpoint.config, second.checkpoint.config)
+    tokenizer, tokens = compare_tokenizers(*models, share=TOKENIZER_SHARE)
+    declarations = read_declaration(first), read_declaration(second)
+    shared = _tokens(tokenizer, tokens, *models)
+    begun: list[Callable[[], _Grids]] = []  # one, as soon as all is read, to be done with the verdict
 
-            found = run_methods(StoredWeights(first), StoredWeights(second), methods, seed=options.seed, tell=tell)
-        grids = begun[0]()
-        order = {
-            role: position for position, role in enumerate(dict.fromkeys(pair.role.value for pair in compared.pairs))
-        }
-        return Report(
-            schema=Report.SCHEMA,
-            schema_version=SCHEMA_VERSION,
-            status=status,
-            reason=reason,
-            a=first.summary(),
-            b=second.summary(),
-            settings=options.public(),
-            bytes_read=run.bytes_delivered - before,
-            bytes_planned=compared.bytes_planned,
-            config=config,
-            tokenizer=tokenizer,
-            summary=tuple(sorted(_with_blocked(compared.summary, compared.blocked), key=lambda line: order[line.role])),
-            comparisons=compared.comparisons,
-            skipped=compared.skipped,
-            notes=tuple(note for note in (_shared_base(*checkpoints), grids.note, _by_name(compared), *told) if note),
-            verdict=compared.verdict,
-            evidence=compared.evidence,
-            run=_run(run, started, time.monotonic() - clock),
-            methods=tuple(found),
-            grids=grids.grids,
-            declared=judge_declarations(models, *declarations, compared.verdict),
-            reads=run.ledger.summary() if run.ledger else (),
-            towers=tuple(towers),
-        )
+    def begin_grids(probes: tuple[Probe, Probe]) -> None:
+        work = partial(_grids, probes)
+        begun.append(beside(work, _Grids) if all(probe.is_wide for probe in probes) else work)
+
+    compared = compare_tensors(models, run, options, metrics, null, shared, tell, when_read=begin_grids)
+    status, reason = _status(compared.comparisons, compared.skipped)
+    towers = compare_towers(others, run, options, metrics, null, tell)
+    methods = _run_methods(models, choice, tell)
+    grids = begun[0]()
+    notes = _shared_base(first.checkpoint, second.checkpoint), grids.note, _by_name(compared), *told
+    return Report(
+        schema=Report.SCHEMA,
+        schema_version=SCHEMA_VERSION,
+        status=status,
+        reason=reason,
+        a=first.summary(),
+        b=second.summary(),
+        settings=options.public(),
+        bytes_read=run.bytes_delivered - start.bytes_before,
+        bytes_planned=compared.bytes_planned,
+        config=config,
+        tokenizer=tokenizer,
+        summary=_summary(compared),
+        comparisons=compared.comparisons,
+        skipped=compared.skipped,
+        notes=tuple(note for note in notes if note),
+        verdict=compared.verdict,
+        evidence=compared.evidence,
+        run=_run(run, start),
+        methods=methods,
+        grids=grids.grids,
+        declared=judge_declarations(models, *declarations, compared.verdict),
+        reads=run.ledger.summary() if run.ledger else (),
+        towers=tuple(towers),
+    )
+
+
+def _run_methods(models: tuple[Model, Model], choice: _Choice, tell: Progress) -> tuple[MethodFinding, ...]:
+    if not choice.methods:
+        return ()
+    from kinprint.fingerprints.run import run_methods
+    from kinprint.model.weights import StoredWeights
+
+    first, second = (StoredWeights(model) for model in models)
+    return tuple(run_methods(first, second, choice.methods, seed=choice.options.seed, tell=tell))
 
 
 @dataclass(frozen=True)
@@ -178,14 +212,14 @@ def _tokens(found: TokenizerDifference, tokens: TokenPairs | None, a: Model, b: 
     return tokens
 
 
-def _run(session: Session, started: datetime, elapsed_s: float) -> Run:
+def _run(session: Session, start: _Start) -> Run:
     traffic = session.traffic
     return Run(
         kinprint=__version__,
         python=platform.python_version(),
         numpy=np.__version__,
-        started=started.isoformat(timespec="seconds"),
-        elapsed_s=round(elapsed_s, 3),
+        started=start.at.isoformat(timespec="seconds"),
+        elapsed_s=round(time.monotonic() - start.clock, 3),
         requests=traffic.requests,
         retries=traffic.retries,
         network_bytes=traffic.network_bytes,
@@ -193,6 +227,12 @@ def _run(session: Session, started: datetime, elapsed_s: float) -> Run:
         local_bytes=traffic.local_bytes,
         problem=session.cache.problem if session.cache else None,
     )
+
+
+def _summary(compared: Compared) -> tuple[RoleSummary, ...]:
+    """Return a line a role, in the order in which roles were paired."""
+    order = {role: place for place, role in enumerate(dict.fromkeys(pair.role.value for pair in compared.pairs))}
+    return tuple(sorted(_with_blocked(compared.summary, compared.blocked), key=lambda line: order[line.role]))
 
 
 def _with_blocked(done: Sequence[RoleSummary], blocked: Sequence[Pair]) -> list[RoleSummary]:

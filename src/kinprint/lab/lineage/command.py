@@ -78,9 +78,6 @@ def lineage_command(
         check_target(write_null)
     with ProgressLine(enabled=False if quiet else None) as line:
         zoo = open_or_build(place, full=full, workers=workers, progress=line.stage)
-        words = ["kinprint bench lineage", *(["--full"] if full else []), *(["--no-verdict"] if no_verdict else [])]
-        words += ["--every-pair"] if every_pair else [f"--limit {limit}"] if limit != DEFAULT_LIMIT else []
-        words += [f"--method {methods}"] if methods != "all" else []
         bench = run_benchmark(
             zoo,
             out,
@@ -90,7 +87,7 @@ def lineage_command(
             slow_limit=None if every_pair else SLOW_LIMIT,
             workers=workers,
             seed=seed,
-            command=" ".join(words),
+            command=_repeated(full, no_verdict, every_pair, limit, methods),
             progress=line.stage,
         )
     paths = write_report(bench, out)
@@ -110,6 +107,13 @@ def lineage_command(
             auc, found = ("–" if x is None else f"{x:.3f}" for x in (cell.auc, cell.at_1))
             click.echo(f"{cell.method:<20} AUC {auc}   true positives at 1 % {found}   ({cell.pairs} related pairs)")
     return 0
+
+
+def _repeated(full: bool, no_verdict: bool, every_pair: bool, limit: int, methods: str) -> str:
+    """Return the command that repeats the run."""
+    words = ["kinprint bench lineage", *(["--full"] if full else []), *(["--no-verdict"] if no_verdict else [])]
+    words += ["--every-pair"] if every_pair else [f"--limit {limit}"] if limit != DEFAULT_LIMIT else []
+    return " ".join([*words, *([f"--method {methods}"] if methods != "all" else [])])
 
 
 @bench_command.command("red-team")
