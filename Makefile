@@ -24,7 +24,7 @@ demo: $(VENV)/core.done
 	$(BIN)/kinprint demo --out demo-report
 	@echo; echo "in Korean:        $(BIN)/kinprint demo --out demo-report --lang ko"
 	@echo "a gate:           $(BIN)/kinprint compare demo/models/base demo/models/finetune --fail-on derived"
-	@echo "why this verdict: $(BIN)/kinprint compare demo/models/base demo/models/grown --explain --summary"
+	@echo "why this verdict: $(BIN)/kinprint compare demo/models/base demo/models/grown --explain"
 
 # The server of docs/serve.md with the bundled models, on this machine; the last line that it prints is the address to open.
 serve: $(VENV)/serve.done

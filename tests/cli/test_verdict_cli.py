@@ -140,6 +140,11 @@ def test_explain_shows_every_rule_with_its_inputs(inside, models):
     assert "threshold -6" in reasoning
     assert "comparison: " in done.out.split("Reading, stage by stage")[1]
     assert "Verdict: derived" in done.out
+    assert "Evidence by role" in done.out
+    alone = inside("compare", models / "base", models / "finetune", *QUICK[:3], "--explain")
+    assert reasoning in alone.out  # why, without what was measured in every role and layer
+    assert "Tests of the hypothesis" in alone.out
+    assert "Evidence by role" not in alone.out
     plain = inside("compare", models / "base", models / "base", *QUICK, *table)
     assert plain.code == 10
     assert "Reasoning" not in plain.out

@@ -124,7 +124,8 @@ def show_report(
 
         print_answer(report, terminal(piped_width=None), page=page, lang=printing.lang)
     else:
-        printing.show(report, details=not brief, explain=explain)
+        measured = full or brief or printing.style != "text"
+        printing.show(report, details=not brief, measured=measured, explain=explain)
     if report.status == OK or not (report.verdict is None or report.verdict.class_ == "not_testable"):
         return True
     click.echo(f"error: {printable(report.reason or '', 700)}", err=True)

@@ -208,7 +208,9 @@ showing_options = packing(
     click.option("--full", is_flag=True, help="Print all tables, not the answer alone; in JSON every measurement."),
     click.option("--summary", "brief", is_flag=True, help="Print the tables, but not every layer and metric."),
     click.option(
-        "--explain", is_flag=True, help="Show every rule behind the verdict, its inputs, and whether it fired."
+        "--explain",
+        is_flag=True,
+        help="Print why: every test, the layer map, controls, and every rule with its inputs.",
     ),
 )
 """Adds the options that say how much of a comparison is printed, handed over as `showing`."""

@@ -20,11 +20,20 @@ MOST_NAMES = 500  # a line takes 0.2 ms, and nobody reads a thousand; a model ma
 
 
 def print_report(
-    report: Report, console: Console, *, details: bool = True, explain: bool = False, lang: str = "en"
+    report: Report,
+    console: Console,
+    *,
+    details: bool = True,
+    measured: bool = True,
+    explain: bool = False,
+    lang: str = "en",
 ) -> None:
-    """Print a comparison: differences, every metric by role and layer, evidence, and the verdict."""
+    """Print a comparison: models, what was `measured`, with `details` in every layer, evidence, rules, and the verdict."""
     words = Words(lang)
-    print_sections(_sections(report, words, details=details), console, words)
+    if measured:
+        print_sections(_sections(report, words, details=details), console, words)
+    elif report.evidence is not None:
+        print_sections(evidence_sections(report.evidence, words), console, words)
     if explain and report.verdict is not None and report.evidence is not None:
         print_sections(content.rules_sections(report.verdict, report.evidence, words), console, words)
     _print_verdict(report, console, words)
