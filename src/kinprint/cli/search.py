@@ -84,7 +84,7 @@ def search_command(
     open_ = _open(judging, report)
     if open_:  # as the gate's own reason, told even to those who asked for no progress
         names = ", ".join(sorted({printable(name, 60) for each in open_.values() for name in each}))
-        click.echo(f"weights not compared, so not ruled out: {names} (--verify, --local)", err=True)
+        click.echo(f"weights not compared, so not ruled out: {names} (--verify, --local, --limit)", err=True)
     judging = replace(judging, fail_on=(*judging.fail_on, *open_))
     return judging.code((*report.findings, *open_), made=report.class_ != "not_testable")
 
@@ -92,11 +92,14 @@ def search_command(
 def _open(judging: Judging, report: SearchReport) -> dict[str, list[str]]:
     """Return what fails a gate beside what it asks for, and names: whose weights were not compared may be what was asked for.
 
-    A proven relative is "related" then; what looks alike, or is named by the card where cards are asked for, "not judged".
+    A proven relative is "related" then; what looks alike, what was not listed, or is named by the card where cards are asked
+    for, "not judged".
     """
     asked, found = OF_WEIGHTS & set(judging.fail_on), dict[str, list[str]]()
     for item in report.found if asked else ():
-        known = item.verified is not None and item.verified.class_ is not None
+        known = item.verified is not None and item.verified.class_ not in (None, "not_testable")
         if not known and (item.class_ != "named" or asked & set(DECLARED_CODES)):
             found.setdefault("related" if item.class_ == "related" else "not_judged", []).append(item.name)
+    if asked and report.not_listed:
+        found.setdefault("not_judged", []).append(f"{report.not_listed} not listed")
     return dict(sorted(found.items(), reverse=True))

@@ -169,13 +169,15 @@ class SearchReport(Result):
     def findings(self) -> tuple[str, ...]:
         """What was found, as `--fail-on` and `--exit-code` look at it: verdicts on weights, the answer, what cards declare.
 
-        "not_testable" is among them where a candidate could not be compared, "not_judged" where weights could not.
+        "not_testable" is among them where a candidate could not be compared, or its weights told nothing, "not_judged" where
+        weights could not be read.
         """
         seen = [item.verified for item in self.found if item.verified is not None]
         verdicts = [relation for relation in RELATIONS if any(one.class_ == relation for one in seen)]
         declared = [
             state for state in (UNDECLARED, NOT_SHOWN, NOT_JUDGED) if any(one.declared == state for one in seen)
         ]
-        unread = [NOT_TESTABLE] if any(item.near for item in self.not_compared) else []
+        told = [item.near for item in self.not_compared] + [one.class_ == NOT_TESTABLE for one in seen]
+        unread = [NOT_TESTABLE] if any(told) else []
         unjudged = [NOT_JUDGED] if any(one.class_ is None for one in seen) else []
         return tuple(dict.fromkeys([*verdicts, self.class_, *declared, *unread, *unjudged]))

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from kinprint._version import __version__
 from kinprint.catalog.adding import fingerprint_model
 from kinprint.catalog.entry import Candidate, Entry, Item
 from kinprint.catalog.file import PATH_CHARS
+from kinprint.catalog.graph import same_files
 from kinprint.catalog.store import Catalog, open_catalog
 from kinprint.comparison.pipeline import compare
 from kinprint.errors import BadSelection, DegenerateInput, FormatError, NotFound
@@ -36,7 +38,7 @@ from kinprint.results.search import (
 )
 from kinprint.searching.candidates import NAMES, OTHER_SHAPE, Found, Outcome, features_of, hold_against, same_weights
 from kinprint.searching.power import power_of
-from kinprint.searching.verifying import SIZE_ONLY, command_of, place_of, sentence_of, verified
+from kinprint.searching.verifying import command_of, place_of, sentence_of, verified
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.stats.combine import bonferroni
@@ -103,8 +105,13 @@ def search(
 
 
 def _holds(catalog: Catalog, key: str, found: Item) -> bool:
-    """Whether a model of this machine is, as far as fingerprints tell, the one that was entered."""
-    return same_weights(features_of(catalog.fingerprint(key)), features_of(found.fingerprint))
+    """Whether a model is, as far as fingerprints tell, the one that was entered.
+
+    The files of fingerprints of one model differ where a copy in the hub's own cache was read, or by another version.
+    """
+    with suppress(DegenerateInput, FormatError, NotFound):
+        return same_weights(features_of(catalog.fingerprint(key)), features_of(found.fingerprint))
+    return False
 
 
 def search_item(
@@ -119,9 +126,8 @@ def search_item(
     """Find the relatives of a model whose fingerprint is at hand."""
     tell, entry = progress or quiet, item.entry
     total = catalog.count()
-    itself, notes = _itself(entry, catalog)
-    bases = [_found_as(base, catalog, notes, any_case=True) for base in entry.declared_bases]
-    named = [one for one in bases if one is not None and one.key not in itself]
+    itself, notes = _itself(item, catalog)
+    named = _named(entry, catalog, itself, notes)
     asked = [Candidate(one.key, _BY_CARD, -1.0) for one in named]
     features, outcome, candidates = None, Outcome(), list[Candidate]()
     each = at_first = max(CANDIDATES, limit)
@@ -211,12 +217,27 @@ def _found_as(
         return None
 
 
-def _itself(entry: Entry, catalog: Catalog) -> tuple[tuple[str, ...], list[Text]]:
+def _named(entry: Entry, catalog: Catalog, itself: Sequence[str], notes: list[Text]) -> list[Entry]:
+    """Return the entries that the model's card names as its bases, each once; a base that is not here is noted."""
+    found: dict[str, Entry] = {}
+    for base in dict.fromkeys(entry.declared_bases):
+        said = len(notes)
+        one = _found_as(base, catalog, notes, any_case=True)
+        if one is not None and one.key not in itself:
+            found[one.key] = one
+        elif one is None and len(notes) == said:  # a damaged one is noted already
+            notes.append(
+                Text("the card names {name} as its base, which the catalog does not have: not compared", name=base)
+            )
+    return list(found.values())
+
+
+def _itself(item: Item, catalog: Catalog) -> tuple[tuple[str, ...], list[Text]]:
     """Return the key of the entry that is the very model, to be left out, and what to say of one that may be.
 
     A repository at a commit is one model. The name of a folder says nothing: a copy under the same name is a copy.
     """
-    notes = list[Text]()
+    entry, notes = item.entry, list[Text]()
     known = _found_as(entry.name, catalog, notes, entry.revision)
     if known is None:
         return (), notes
@@ -226,9 +247,9 @@ def _itself(entry: Entry, catalog: Catalog) -> tuple[tuple[str, ...], list[Text]
                 "an entry has the name of this model; a name on this machine does not tell whether it is the same model"
             )
         ]
-    if known.key != entry.key:
+    if known.key != entry.key and not _holds(catalog, known.key, item):
         return (), [Text("this repository at this commit is in the catalog with another fingerprint, which is listed")]
-    return (entry.key,), [Text("this repository at this commit is in the catalog; it is not listed, nor counted")]
+    return (known.key,), [Text("this repository at this commit is in the catalog; it is not listed, nor counted")]
 
 
 def _crowded(candidates: Sequence[Candidate], each: int, outcome: Outcome) -> bool:
@@ -295,7 +316,7 @@ def _found(reference: str, query: Item, one: Found, total: int, local: Path | No
         parameters=entry.parameters,
         licence=entry.licence,
         declared=declared,
-        same=SAME_FILES if _same_files(query.entry.files, entry.files) else kept,
+        same=SAME_FILES if same_files(query.entry, entry) else kept,
         log10_p=one.log10_p,
         tests=tuple(sorted(shared, key=lambda test: test.log10_p_search)),
         likeness=tuple(sorted(one.likeness.items())),
@@ -307,9 +328,3 @@ def _found(reference: str, query: Item, one: Found, total: int, local: Path | No
 def _names(one: Entry, other: Entry) -> bool:
     """Whether the card of one names the other as its base; the hub's names are the same in capitals."""
     return other.name.lower() in {base.lower() for base in one.declared_bases}
-
-
-def _same_files(one: Sequence[tuple[str, str]], two: Sequence[tuple[str, str]]) -> bool:
-    """Whether weight files are the same by their identities; equal sizes say nothing."""
-    ids = [sorted(identity for _, identity in files) for files in (one, two)]
-    return bool(ids[0]) and ids[0] == ids[1] and not any(identity.endswith(SIZE_ONLY) for identity in ids[0])

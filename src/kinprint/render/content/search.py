@@ -71,7 +71,7 @@ def agrees(item: FoundModel, words: Words) -> str:
 
 def found_as(item: FoundModel, words: Words) -> str:
     """Return the class of an entry: of the weights where these were compared, else of the fingerprints."""
-    if item.verified is not None and item.verified.class_ is not None:
+    if item.verified is not None and item.verified.class_ not in (None, NOT_TESTABLE):
         kind = words.kind(item.verified.kind, None) if item.verified.kind else ""
         told = words.label("class", item.verified.class_)
         return words.say("search.verified", found=f"{told}, {kind}" if kind else told)

@@ -1,0 +1,85 @@
+"""Search: a model is not its own relative, equal sizes are no equal files, and neither a copy nor a gap slips past a gate."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from kinprint.catalog.adding import fingerprint_model
+from kinprint.catalog.store import open_catalog
+from kinprint.cli.judging import Judging
+from kinprint.cli.search import _open
+from kinprint.render.content.search import found_as
+from kinprint.render.texts.words import Words
+from kinprint.results.search import NAMED, RELATED, SAME_KEPT, Verified
+from kinprint.searching.run import search, search_item
+from kinprint.text import Text
+from support.places import DEMO_MODELS, FAMILY_MODELS
+
+
+@pytest.fixture
+def downloaded(hub, session_for, tmp_path):
+    """Two repositories, of which the official client has whole copies on this machine; with and without them."""
+    for name in ("base", "finetune"):
+        hub.add_repo(f"owner/{name}", DEMO_MODELS / name)
+    plain = session_for(hub)
+    for name in ("base", "finetune"):
+        commit = plain.open_folder(f"owner/{name}").provenance.commit
+        shutil.copytree(DEMO_MODELS / name, tmp_path / "hub" / f"models--owner--{name}" / "snapshots" / commit)
+    return plain, session_for(hub, hub_cache=tmp_path / "hub")
+
+
+def test_files_of_one_size_are_not_the_same_files(downloaded, tmp_path):
+    """Of a copy in the hub's own cache only the size is known."""
+    with open_catalog(tmp_path / "c.db") as known:
+        known.add(*fingerprint_model("owner/base", session=downloaded[1]))
+        (found,) = search("owner/finetune", known, session=downloaded[1]).found
+    assert (found.class_, found.same) == (RELATED, None)
+
+
+def test_a_repository_is_itself_however_it_was_read(downloaded, tmp_path):
+    """Its fingerprint file names other identities of the same weights."""
+    with open_catalog(tmp_path / "c.db") as known:
+        known.add(*fingerprint_model("owner/base", session=downloaded[0]))
+        report = search("owner/base", known, session=downloaded[1])
+    assert (report.found, report.compared, report.class_) == ((), 0, "not_testable")
+    assert "not listed, nor counted" in report.notes[0]
+
+
+def test_a_copy_is_not_the_one_beyond_the_limit(tmp_path):
+    """An adapter leaves norms as they are: the base is as near as a copy in that, and in nothing else."""
+    with open_catalog(tmp_path / "c.db") as known:
+        for path in (DEMO_MODELS / "base", FAMILY_MODELS / "lora"):
+            known.add(*fingerprint_model(path))
+        report = search(FAMILY_MODELS / "lora", known, limit=1)
+    assert [(one.name, one.same) for one in report.found] == [("lora", SAME_KEPT)]
+    # what is beyond the limit may be what a gate asks for
+    seen = replace(report, found=(replace(report.found[0], verified=_told("shares_components")),))
+    assert _open(Judging(("derived",), exit_code=False), seen) == {"not_judged": ["1 not listed"]}
+    assert _open(Judging(("related",), exit_code=False), seen) == {}
+
+
+def _told(class_):
+    return Verified(class_, None, None, Text("nothing could be compared"))
+
+
+def test_weights_that_told_nothing_rule_nothing_out(tmp_path):
+    with open_catalog(tmp_path / "c.db") as known:
+        known.add(*fingerprint_model(DEMO_MODELS / "base"))
+        report = search(FAMILY_MODELS / "lora", known)
+    silent = replace(report, found=(replace(report.found[0], verified=_told("not_testable")),))
+    assert _open(Judging(("derived",), exit_code=False), silent) == {"related": ["base"]}
+    assert silent.findings == ("related", "not_testable")
+    assert found_as(silent.found[0], Words("en")) == "related"
+
+
+def test_a_base_is_listed_once_and_one_that_is_not_here_is_noted(tmp_path):
+    with open_catalog(tmp_path / "c.db") as known:
+        known.add(*fingerprint_model(DEMO_MODELS / "unrelated", name="org/base"))
+        child = fingerprint_model(FAMILY_MODELS / "lora")
+        named = replace(child.entry, declared_bases=("org/base", "ORG/Base", "org/elsewhere"))
+        report = search_item("lora", child._replace(entry=named), known)
+    assert [(one.name, one.class_) for one in report.found] == [("org/base", NAMED)]
+    assert list(map(str, report.notes)) == [
+        "the card names org/elsewhere as its base, which the catalog does not have: not compared"
+    ]
