@@ -256,6 +256,8 @@ def test_two_folders_of_one_name_are_told_apart(start_workers, catalog, folders,
     assert report.added == 1
     assert "another model is entered as 'm0'" in report.failed[0].error
     assert scan([Wanted(str(folders[0]))], catalog, workers, again=True).added == 1
+    both = scan([Wanted(str(folders[0])), Wanted(str(other)), Wanted(f"{folders[0]}/")], catalog, workers, again=True)
+    assert (both.added, both.known, len(both.failed), catalog.count()) == (1, 1, 1, 1)  # neither undoes the other
 
 
 def test_lists_name_models_in_every_way(tmp_path, folders):
