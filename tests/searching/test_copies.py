@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from kinprint.catalog.adding import fingerprint_model
@@ -14,6 +15,7 @@ from kinprint.render.texts.words import Words
 from kinprint.results.search import NAMED, RELATED, SAME_KEPT, Verified
 from kinprint.searching.run import search, search_item
 from kinprint.text import Text
+from support.adapter_files import lora_names, write_adapter
 from support.places import DEMO_MODELS, FAMILY_MODELS
 
 
@@ -71,6 +73,29 @@ def test_weights_that_told_nothing_rule_nothing_out(tmp_path):
     assert _open(Judging(("derived",), exit_code=False), silent) == {"related": ["base"]}
     assert silent.findings == ("related", "not_testable")
     assert found_as(silent.found[0], Words("en")) == "related"
+
+
+def test_an_adapter_of_this_machine_is_verified_by_its_own_files(tmp_path):
+    """Its entry names the files of its base too, which lie elsewhere."""
+    rng = np.random.default_rng(3)
+    down, up = (0.1 * rng.standard_normal(shape).astype(np.float32) for shape in ((4, 96), (256, 4)))
+    adapter = write_adapter(tmp_path / "adapter", lora_names("model.layers.1.mlp.up_proj", down, up), r=4)
+    with open_catalog(tmp_path / "c.db") as known:
+        known.add(*fingerprint_model(adapter, bases=DEMO_MODELS / "base"))
+        asked = {"verify": 1, "local": tmp_path, "bases": DEMO_MODELS / "base"}
+        (found,) = search(DEMO_MODELS / "base", known, **asked).found
+    assert found.verified.class_ == "derived", found.verified
+
+
+def test_a_file_that_was_chosen_in_a_folder_is_the_one_that_is_verified(tmp_path):
+    folder = tmp_path / "both"
+    shutil.copytree(DEMO_MODELS / "base", folder)
+    shutil.copy(DEMO_MODELS / "unrelated" / "model.safetensors", folder / "other.safetensors")
+    with open_catalog(tmp_path / "c.db") as known:
+        known.add(*fingerprint_model(folder, files="other.safetensors"))
+        (found,) = search(DEMO_MODELS / "unrelated", known, verify=1, local=tmp_path).found
+        (same,) = search(folder, known, verify=1, local=tmp_path, files="other.safetensors").found
+    assert [one.verified.class_ for one in (found, same)] == ["identical", "identical"]
 
 
 def test_a_base_is_listed_once_and_one_that_is_not_here_is_noted(tmp_path):

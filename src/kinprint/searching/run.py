@@ -98,10 +98,15 @@ def search(
         count=verify,
         local=folder,
         compare_with=lambda asked, place: compare(path_text(query), place, asked, **how),
-        holds=lambda key, place: _holds(catalog, key, fingerprint_model(place, **how)),
+        holds=lambda key, place: _holds(catalog, key, fingerprint_model(place, **_of_place(place, wanted), **how)),
         tell=lambda done, of: tell("verify", done, of),
     )
     return _with_power(report, item)  # weights may have disproved all relatives
+
+
+def _of_place(place: str, wanted: Options) -> dict[str, Any]:
+    """Return which files and bases of those that were named a comparison takes for a place of this machine."""
+    return {"bases": wanted.bases, "files": tuple(file for file in wanted.files if (Path(place) / file).is_file())}
 
 
 def _holds(catalog: Catalog, key: str, found: Item) -> bool:
