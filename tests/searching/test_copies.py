@@ -11,8 +11,9 @@ from kinprint.catalog.store import open_catalog
 from kinprint.cli.judging import Judging
 from kinprint.cli.search import _open
 from kinprint.render.content.search import found_as
+from kinprint.render.repeat_command import search_command
 from kinprint.render.texts.words import Words
-from kinprint.results.search import NAMED, RELATED, SAME_KEPT, Verified
+from kinprint.results.search import NAMED, RELATED, SAME_KEPT, SearchReport, Verified
 from kinprint.searching.run import search, search_item
 from kinprint.text import Text
 from support.adapter_files import lora_names, write_adapter
@@ -94,7 +95,13 @@ def test_a_file_that_was_chosen_in_a_folder_is_the_one_that_is_verified(tmp_path
     with open_catalog(tmp_path / "c.db") as known:
         known.add(*fingerprint_model(folder, files="other.safetensors"))
         (found,) = search(DEMO_MODELS / "unrelated", known, verify=1, local=tmp_path).found
-        (same,) = search(folder, known, verify=1, local=tmp_path, files="other.safetensors").found
+        report = search(folder, known, verify=1, local=tmp_path, files="other.safetensors", limit=3)
+    (same,) = report.found
+    # the commands that go on from there read what was read
+    again = f"kinprint search --catalog {known.place} --verify 1 --local {tmp_path} --limit 3 --file other.safetensors {folder}"
+    assert search_command(report) == again
+    assert same.verify == f"kinprint compare {folder} {folder} --file other.safetensors"
+    assert SearchReport.from_json(report.to_json()) == report
     assert [one.verified.class_ for one in (found, same)] == ["identical", "identical"]
 
 

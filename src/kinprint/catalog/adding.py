@@ -100,9 +100,7 @@ def add_model(
     return found, new
 
 
-def enter(
-    catalog: Catalog, item: Item, *, replace: bool = False, kept: Collection[str] = ()
-) -> tuple[Entry, bool]:
+def enter(catalog: Catalog, item: Item, *, replace: bool = False, kept: Collection[str] = ()) -> tuple[Entry, bool]:
     """Enter what was made of a model; return its entry, and whether it is new. BadSelection if another has its name.
 
     No entry whose key is `kept` is replaced: of two folders of one name in one list, the second would undo the first.

@@ -21,6 +21,7 @@ from kinprint.cli.options import (
     reading_options,
 )
 from kinprint.cli.outputs import FOLDER, Outputs, outputs_of, tell
+from kinprint.results.options import SEARCH_OPTIONS, USUAL_LIMIT
 
 if TYPE_CHECKING:
     from kinprint.results.search import SearchReport
@@ -38,7 +39,11 @@ OF_WEIGHTS = frozenset({*EXIT_CODES, *DECLARED_CODES}) - {"no_evidence", "not_te
     help=f"Compare the weights of the first K that are found, for a full verdict; {VERIFIED} if --fail-on names a verdict, else 0.",
 )
 @click.option(
-    "--limit", type=click.IntRange(1), default=10, show_default=True, help="Relatives that are proven and listed."
+    "--limit",
+    type=click.IntRange(1),
+    default=USUAL_LIMIT,
+    show_default=True,
+    help="Relatives that are proven and listed.",
 )
 @click.option(
     "--local",
@@ -50,7 +55,7 @@ OF_WEIGHTS = frozenset({*EXIT_CODES, *DECLARED_CODES}) - {"no_evidence", "not_te
 @catalog_option
 @outputs_of("SearchReport")
 @judging_options(SEARCH_NAMES)
-@comparison_options("budget_bytes", "seed", "deep", "files", "bases")
+@comparison_options(*SEARCH_OPTIONS)
 @printing_options
 @reading_options
 def search_command(

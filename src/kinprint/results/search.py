@@ -13,6 +13,7 @@ from kinprint.results.findings import (
     SHARES_INITIALISATION,
 )
 from kinprint.results.later import LATER
+from kinprint.results.options import Options
 from kinprint.results.result import Result
 from kinprint.text import Text
 
@@ -154,6 +155,8 @@ class SearchReport(Result):
     # Entries that an answer speaks of: not all can be compared.
     compared: int | None = field(default=None, metadata=LATER)
     local: str | None = field(default=None, metadata=LATER)  # folder in which entries of this machine were looked for
+    limit: int | None = field(default=None, metadata=LATER)  # relatives that were to be listed
+    settings: Options | None = field(default=None, metadata=LATER)  # how the model was read, and weights compared
 
     @property
     def relatives(self) -> tuple[FoundModel, ...]:

@@ -22,7 +22,7 @@ from kinprint.fingerprints.base import Features
 from kinprint.fingerprints.recall import IN_PLACE
 from kinprint.refs import path_text
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE
-from kinprint.results.options import Options
+from kinprint.results.options import USUAL_LIMIT, Options
 from kinprint.results.search import (
     LOOK_ALIKE,
     NAMED,
@@ -45,7 +45,6 @@ from kinprint.stats.combine import bonferroni
 from kinprint.text import Text
 
 CANDIDATES = 10  # of each family: what recall@10 in docs/search.md speaks of
-LIMIT = 10  # relatives that are proven and listed
 _WIDER = 4  # times as many are looked at where the nearest all agree
 _IN_PLACE = frozenset(IN_PLACE)
 _OTHER_WIDTH = Text(
@@ -60,7 +59,7 @@ def search(
     options: Options | None = None,
     *,
     verify: int = 0,
-    limit: int = LIMIT,
+    limit: int = USUAL_LIMIT,
     local: str | Path | None = None,
     settings: Settings | None = None,
     session: Session | None = None,
@@ -89,7 +88,7 @@ def search(
         with open_catalog(catalog, read_only=True) as opened:
             return search(query, opened, options, verify=verify, limit=limit, local=local, **how, **chosen)
     item = fingerprint_model(query, options, **how, **chosen)
-    report = search_item(path_text(query), item, catalog, limit=limit, local=folder, progress=progress)
+    report = search_item(path_text(query), item, catalog, wanted, limit=limit, local=folder, progress=progress)
     tell = progress or quiet
     report = verified(
         report,
@@ -123,13 +122,18 @@ def search_item(
     reference: str,
     item: Item,
     catalog: Catalog,
+    options: Options | None = None,
     *,
-    limit: int = LIMIT,
+    limit: int = USUAL_LIMIT,
     local: Path | None = None,
     progress: Progress | None = None,
 ) -> SearchReport:
-    """Find the relatives of a model whose fingerprint is at hand."""
-    tell, entry = progress or quiet, item.entry
+    """Find the relatives of a model whose fingerprint is at hand, which was read with `options`."""
+    tell, entry, settings = progress or quiet, item.entry, (options or Options()).public()
+
+    def described(one: Found) -> FoundModel:
+        return _found(reference, item, one, total, local, settings)
+
     total = catalog.count()
     itself, notes = _itself(item, catalog)
     named = _named(entry, catalog, itself, notes)
@@ -157,10 +161,10 @@ def search_item(
         not_compared = (*not_compared, NotCompared(_OTHER_WIDTH, compared, (), near=False))
         compared = 0
     listed = [*outcome.related, *outcome.alike[:limit]]
-    found = [_found(reference, item, one, total, local) for one in listed]
+    found = [described(one) for one in listed]
     listed_keys = {one.entry.key for one in (*outcome.related, *outcome.alike)}
     unseen = [Found(one, (), {}) for one in named if one.key not in listed_keys]
-    found += [replace(_found(reference, item, one, total, local), class_=NAMED) for one in unseen]
+    found += [replace(described(one), class_=NAMED) for one in unseen]
     usable = features is not None and not _IN_PLACE.isdisjoint(item.vectors) and compared > 0
     class_ = RELATED if outcome.related else NO_EVIDENCE if usable else NOT_TESTABLE
     report = SearchReport(
@@ -185,6 +189,8 @@ def search_item(
         notes=tuple(notes),
         compared=compared,
         local=None if local is None else printable(path_text(local), PATH_CHARS),
+        limit=limit,
+        settings=settings,
     )
     return _with_power(report, item)
 
@@ -300,7 +306,7 @@ def _not_compared(
     return tuple(found)
 
 
-def _found(reference: str, query: Item, one: Found, total: int, local: Path | None) -> FoundModel:
+def _found(reference: str, query: Item, one: Found, total: int, local: Path | None, settings: Options) -> FoundModel:
     entry, tests = one.entry, one.proof.tests if one.proof is not None else ()
     shared = [
         SharedTest(test.name, test.scope, test.log10_p, p, test.statistic, test.n)
@@ -326,7 +332,7 @@ def _found(reference: str, query: Item, one: Found, total: int, local: Path | No
         tests=tuple(sorted(shared, key=lambda test: test.log10_p_search)),
         likeness=tuple(sorted(one.likeness.items())),
         recalled=tuple(cosine for cosine in one.cosines if cosine[0] != _BY_CARD),
-        verify=command_of(reference, place_of(entry, local), deep=not related),
+        verify=command_of(reference, place_of(entry, local), replace(settings, deep=settings.deep or not related)),
     )
 
 

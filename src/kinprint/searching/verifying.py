@@ -55,11 +55,11 @@ def _shown(text: str) -> str:
     return printable(text, PATH_CHARS)
 
 
-def command_of(reference: str, place: str | None, *, deep: bool) -> str:
+def command_of(reference: str, place: str | None, options: Options) -> str:
     """Return the command that gives a full verdict; empty where there is none to tell."""
     if place is None or reference.endswith(SUFFIX) or any(_shown(text) != text for text in (reference, place)):
         return ""  # what cannot be shown cannot be typed
-    return shlex.join(["kinprint", "compare", reference, place, *(["--deep"] if deep else [])])
+    return shlex.join(["kinprint", "compare", reference, place, *options.arguments(changed=True)])
 
 
 def verified(
@@ -147,7 +147,7 @@ def _not(why: Text) -> Verified:
 
 
 def _other_file(path: Path, files: Sequence[tuple[str, str]]) -> Text | None:
-    """Return why a model of this machine is not the one that was entered, as far as sizes tell; an adapter's base lies elsewhere."""
+    """Return why a model of this machine is not the one that was entered, as far as sizes tell; an adapter's base is elsewhere."""
     is_adapter = (path / ADAPTER_CONFIG).is_file()
     for name, identity in files:
         at = path / name if path.is_dir() else path
