@@ -11,6 +11,7 @@ from kinprint.catalog.store import open_catalog
 from kinprint.cli.judging import Judging
 from kinprint.cli.search import _open
 from kinprint.render.content.search import found_as
+from kinprint.render.forms import make
 from kinprint.render.repeat_command import search_command
 from kinprint.render.texts.words import Words
 from kinprint.results.search import NAMED, RELATED, SAME_KEPT, SearchReport, Verified
@@ -47,6 +48,17 @@ def test_a_repository_is_itself_however_it_was_read(downloaded, tmp_path):
         report = search("owner/base", known, session=downloaded[1])
     assert (report.found, report.compared, report.class_) == ((), 0, "not_testable")
     assert "not listed, nor counted" in report.notes[0]
+
+
+def test_commits_of_one_repository_are_told_apart(tmp_path):
+    one, other = (fingerprint_model(DEMO_MODELS / name, name="owner/base") for name in ("base", "finetune"))
+    at = [one._replace(entry=replace(one.entry, revision="a" * 40)), other]
+    at[1] = other._replace(entry=replace(other.entry, revision="b" * 40))
+    with open_catalog(tmp_path / "c.db") as known:
+        for item in at:
+            known.add(*item)
+        found = make(search(FAMILY_MODELS / "lora", known), "markdown").decode()
+    assert all(f"`owner/base@{commit * 8}`" in found for commit in "ab")
 
 
 def test_a_copy_is_not_the_one_beyond_the_limit(tmp_path):

@@ -55,7 +55,7 @@ OF_WEIGHTS = frozenset({*EXIT_CODES, *DECLARED_CODES}) - {"no_evidence", "not_te
 @catalog_option
 @outputs_of("SearchReport")
 @judging_options(SEARCH_NAMES)
-@comparison_options(*SEARCH_OPTIONS)
+@comparison_options(*SEARCH_OPTIONS, budget_of="of the model, and again in each comparison of --verify")
 @printing_options
 @reading_options
 def search_command(

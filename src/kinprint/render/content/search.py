@@ -9,11 +9,18 @@ from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE
 from kinprint.results.search import LOOK_ALIKE, NAMED, RELATED, FoundModel, SearchReport
 
 _PARTS = 3  # of what agrees, in a row
+_COMMIT = 8  # letters of a commit
 
 
 def title(report: SearchReport) -> str:
     """Return the name of the model that relatives were looked for."""
     return printable(report.query.name, 200)
+
+
+def label(report: SearchReport, item: FoundModel) -> str:
+    """Return the name of an entry, with its commit where the model itself or another entry has that name too."""
+    one_of = sum(one.name == item.name for one in (report.query, *report.found))
+    return f"{item.name}@{item.revision[:_COMMIT]}" if one_of > 1 and item.revision else item.name
 
 
 def headline(report: SearchReport, words: Words) -> str:
@@ -40,7 +47,7 @@ def answer_lines(report: SearchReport, words: Words) -> list[Line]:
     if any(item.verified is None or item.verified.class_ is None for item in report.look_alikes):
         found.append(Line(words.say("search.alike.limits"), WARNING))
     found += [
-        Line(words.say("search.named.limits", name=printable(item.name, 100)), WARNING)
+        Line(words.say("search.named.limits", name=printable(label(report, item), 100)), WARNING)
         for item in report.found
         if item.class_ == NAMED and not item.is_relative
     ]
@@ -86,7 +93,7 @@ def found_table(report: SearchReport, words: Words) -> Table:
         "search.found",
         "model found log_p=log10_p:p agrees built- card licence:name-",
         report.found,
-        model=lambda item: name(item.name),
+        model=lambda item: name(label(report, item)),
         found=lambda item: Cell(found_as(item, words)),
         agrees=lambda item: Cell(agrees(item, words)),
         built=lambda item: name(f"{item.architecture}, {words.say('head.layers', n=item.layers)}"),
@@ -102,7 +109,7 @@ def tests_table(report: SearchReport, words: Words) -> Table:
         "search.tests",
         "model test part n# alone# log_p#",
         rows,
-        model=lambda row: name(row[0].name),
+        model=lambda row: name(label(report, row[0])),
         test=lambda row: Cell(words.label("test", row[1].test)),
         part=lambda row: Cell(words.part(row[1].scope)),
         n=lambda row: count(row[1].n),
@@ -125,7 +132,7 @@ def families_table(report: SearchReport, words: Words) -> Table:
 def verified_lines(report: SearchReport, words: Words) -> list[str]:
     """Return what the comparison of weights said of each entry."""
     return [
-        f"{printable(item.name, 100)}: {words.engine(item.verified.sentence).text}"
+        f"{printable(label(report, item), 100)}: {words.engine(item.verified.sentence).text}"
         for item in report.found
         if item.verified is not None
     ]
