@@ -10,7 +10,7 @@ from kinprint.catalog.adding import fingerprint_model
 from kinprint.catalog.store import open_catalog
 from kinprint.cli.judging import Judging
 from kinprint.cli.search import _open
-from kinprint.render.content.search import found_as
+from kinprint.render.content.search import found_as, headline
 from kinprint.render.forms import make
 from kinprint.render.repeat_command import search_command
 from kinprint.render.texts.words import Words
@@ -86,6 +86,16 @@ def test_weights_that_told_nothing_rule_nothing_out(tmp_path):
     assert _open(Judging(("derived",), exit_code=False), silent) == {"related": ["base"]}
     assert silent.findings == ("related", "not_testable")
     assert found_as(silent.found[0], Words("en")) == "related"
+
+
+def test_look_alikes_beyond_the_limit_make_no_relative_of_those_that_were_tested(tmp_path):
+    with open_catalog(tmp_path / "c.db") as known:
+        for path in (*(DEMO_MODELS / name for name in ("base", "grown")), FAMILY_MODELS / "disguised_tuned"):
+            known.add(*fingerprint_model(path))
+        report = search(FAMILY_MODELS / "disguised_tuned", known, limit=1, verify=1, local=FAMILY_MODELS)
+    assert (len(report.relatives), len(report.look_alikes), report.not_listed) == (1, 1, 1)
+    assert headline(report, Words("en")) == "Relatives: 1 of the 3 compared"
+    assert report.sentence.startswith("Related to this model, of the 3 compared: 1.")
 
 
 def test_an_adapter_of_this_machine_is_verified_by_its_own_files(tmp_path):

@@ -155,8 +155,14 @@ class SearchReport(Result):
     # Entries that an answer speaks of: not all can be compared.
     compared: int | None = field(default=None, metadata=LATER)
     local: str | None = field(default=None, metadata=LATER)  # folder in which entries of this machine were looked for
+    not_tested: int | None = field(default=None, metadata=LATER)  # those of not_listed that no exact test was run on
     limit: int | None = field(default=None, metadata=LATER)  # relatives that were to be listed
     settings: Options | None = field(default=None, metadata=LATER)  # how the model was read, and weights compared
+
+    @property
+    def more(self) -> bool:
+        """Whether there may be more relatives than are listed, since not all candidates were tested."""
+        return (self.not_listed if self.not_tested is None else self.not_tested) > 0
 
     @property
     def relatives(self) -> tuple[FoundModel, ...]:

@@ -189,6 +189,7 @@ def search_item(
         notes=tuple(notes),
         compared=compared,
         local=None if local is None else printable(path_text(local), PATH_CHARS),
+        not_tested=outcome.beyond,
         limit=limit,
         settings=settings,
     )

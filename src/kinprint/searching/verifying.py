@@ -98,7 +98,7 @@ def verified(
     class_ = RELATED if related else NO_EVIDENCE
     by_weights = sum(one.verified is not None and one.verified.class_ not in (None, NOT_TESTABLE) for one in found)
     compared = max(report.compared or 0, by_weights)
-    sentence = sentence_of(class_, found, compared, more=report.not_listed > 0)
+    sentence = sentence_of(class_, found, compared, more=report.more)
     return replace(report, found=tuple(found), class_=class_, sentence=sentence, compared=compared)
 
 

@@ -27,7 +27,7 @@ def headline(report: SearchReport, words: Words) -> str:
     """Return the class of the outcome in a few words."""
     alike = any(not item.is_relative for item in report.look_alikes)
     key = report.class_ if report.class_ != NO_EVIDENCE else "only_alike" if alike else "none"
-    key = "at_least" if key == RELATED and report.not_listed else key
+    key = "at_least" if key == RELATED and report.more else key
     related = sum(item.is_relative for item in report.found)
     return words.say(f"search.class.{key}", n=related, entries=_compared(report))
 
