@@ -14,8 +14,10 @@ from kinprint.render.content.search import found_as, headline
 from kinprint.render.forms import make
 from kinprint.render.repeat_command import search_command
 from kinprint.render.texts.words import Words
+from kinprint.results.options import Options
 from kinprint.results.search import NAMED, RELATED, SAME_KEPT, SearchReport, Verified
 from kinprint.searching.run import search, search_item
+from kinprint.searching.verifying import command_of
 from kinprint.text import Text
 from support.adapter_files import lora_names, write_adapter
 from support.places import DEMO_MODELS, FAMILY_MODELS
@@ -88,6 +90,29 @@ def test_weights_that_told_nothing_rule_nothing_out(tmp_path):
     assert found_as(silent.found[0], Words("en")) == "related"
 
 
+def test_the_base_that_a_card_names_is_tested_however_many_others_agree(tmp_path):
+    """Else it was said of it that no exact test shows it, and none had run."""
+    with open_catalog(tmp_path / "c.db") as known:
+        for number in range(3):
+            known.add(*fingerprint_model(FAMILY_MODELS / "lora", name=f"copy-{number}"))
+        known.add(*fingerprint_model(DEMO_MODELS / "finetune", name="org/base"))
+        child = fingerprint_model(FAMILY_MODELS / "lora")
+        declared = child._replace(entry=replace(child.entry, declared_bases=("org/base",)))
+        report = search_item("lora", declared, known, limit=1)
+        disguised = fingerprint_model(FAMILY_MODELS / "disguised_tuned")
+        for path in (DEMO_MODELS / "grown", DEMO_MODELS / "base"):
+            known.add(*fingerprint_model(path))
+        hidden = search_item(
+            "x", disguised._replace(entry=replace(disguised.entry, declared_bases=("grown",))), known, limit=1
+        )
+    assert "org/base" in {one.name for one in report.relatives}
+    assert "grown" in {one.name for one in hidden.look_alikes}
+
+
+def test_a_command_is_told_that_can_be_typed():
+    assert command_of("-odd", "./place", Options(deep=True)) == "kinprint compare --deep -- -odd ./place"
+
+
 def test_look_alikes_beyond_the_limit_make_no_relative_of_those_that_were_tested(tmp_path):
     with open_catalog(tmp_path / "c.db") as known:
         for path in (*(DEMO_MODELS / name for name in ("base", "grown")), FAMILY_MODELS / "disguised_tuned"):
@@ -122,7 +147,7 @@ def test_a_file_that_was_chosen_in_a_folder_is_the_one_that_is_verified(tmp_path
     # the commands that go on from there read what was read
     again = f"kinprint search --catalog {known.place} --verify 1 --local {tmp_path} --limit 3 --file other.safetensors {folder}"
     assert search_command(report) == again
-    assert same.verify == f"kinprint compare {folder} {folder} --file other.safetensors"
+    assert same.verify == f"kinprint compare --file other.safetensors {folder} {folder}"
     assert SearchReport.from_json(report.to_json()) == report
     assert [one.verified.class_ for one in (found, same)] == ["identical", "identical"]
 

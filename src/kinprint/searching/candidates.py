@@ -27,6 +27,7 @@ _FLOOR = -100  # log10 p from which more tests make a p-value larger by their co
 _RAW = ("norms", "rows", "embeddings")  # parts that keep values, and not products or ranks of them
 _ALIKE_DIGITS = 3  # of cosines that stand out alike: a part that was left alone gives 1, but for rounding
 _ROUNDED = 1e-3  # share of values that may be rounded to the neighbouring step where sums were added in another order
+BY_CARD = "card"  # what proposes the base that a card names
 OTHER_SHAPE = Text("no part of its fingerprint has the kind and the shape of one of this model's")
 NAMES = 5  # of entries that could not be compared
 
@@ -81,17 +82,22 @@ def by_entry(candidates: Sequence[Candidate]) -> dict[str, list[tuple[str, float
     """Group candidates by entry, those first that stand out most of what strangers show in their family.
 
     Many relatives keep one part as it was, such as norms: of those that stand out alike, those first that agree in more parts,
-    so that a copy is never the one beyond the limit.
+    so that a copy is never the one beyond the limit. What a card names comes before all.
     """
     found: dict[str, list[tuple[str, float]]] = {}
     for item in candidates:
         found.setdefault(item.key, []).append((item.family, float(item.cosine)))
 
-    def order(pair: tuple[str, list[tuple[str, float]]]) -> tuple[float, float]:
+    def order(pair: tuple[str, list[tuple[str, float]]]) -> tuple[float, ...]:
         cosines = [cosine for _, cosine in pair[1]]
-        return -round(max(cosines), _ALIKE_DIGITS), -sum(max(0.0, cosine) for cosine in cosines)
+        strangers = not _is_named(pair[1])
+        return strangers, -round(max(cosines), _ALIKE_DIGITS), -sum(max(0.0, cosine) for cosine in cosines)
 
     return dict(sorted(found.items(), key=order))
+
+
+def _is_named(cosines: Sequence[tuple[str, float]]) -> bool:
+    return any(family == BY_CARD for family, _ in cosines)
 
 
 def hold_against(
@@ -103,7 +109,10 @@ def hold_against(
     outcome: Outcome,
     tell: Callable[[int, int], None],
 ) -> None:
-    """Look at every candidate not seen yet, and run the exact tests on those that agree in anything, up to `limit` relatives."""
+    """Look at every candidate not seen yet, and run the exact tests on those that agree in anything, up to `limit` relatives.
+
+    What a card names is always tested.
+    """
     own = Side(query, "A")
     new = {key: cosines for key, cosines in by_entry(candidates).items() if key not in outcome.seen}
     outcome.seen |= new.keys()
@@ -133,7 +142,7 @@ def hold_against(
             outcome.missed(OTHER_SHAPE, entry.name)
         if agrees:
             outcome.agreeing.add(key)
-        if agrees and len(outcome.related) >= limit:
+        if agrees and len(outcome.related) >= limit and not _is_named(cosines):
             outcome.beyond += 1
             continue
         proof = prove_sides(own, other) if agrees else None

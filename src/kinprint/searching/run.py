@@ -36,7 +36,16 @@ from kinprint.results.search import (
     SearchReport,
     SharedTest,
 )
-from kinprint.searching.candidates import NAMES, OTHER_SHAPE, Found, Outcome, features_of, hold_against, same_weights
+from kinprint.searching.candidates import (
+    BY_CARD,
+    NAMES,
+    OTHER_SHAPE,
+    Found,
+    Outcome,
+    features_of,
+    hold_against,
+    same_weights,
+)
 from kinprint.searching.power import power_of
 from kinprint.searching.verifying import command_of, place_of, sentence_of, verified
 from kinprint.sources.session import Session
@@ -50,7 +59,6 @@ _IN_PLACE = frozenset(IN_PLACE)
 _OTHER_WIDTH = Text(
     "they are not of this model's width, and no candidate has a part of the kind and the shape of one of its"
 )
-_BY_CARD = "card"  # what proposes the base that a card names
 
 
 def search(
@@ -130,14 +138,10 @@ def search_item(
 ) -> SearchReport:
     """Find the relatives of a model whose fingerprint is at hand, which was read with `options`."""
     tell, entry, settings = progress or quiet, item.entry, (options or Options()).public()
-
-    def described(one: Found) -> FoundModel:
-        return _found(reference, item, one, total, local, settings)
-
     total = catalog.count()
     itself, notes = _itself(item, catalog)
     named = _named(entry, catalog, itself, notes)
-    asked = [Candidate(one.key, _BY_CARD, -1.0) for one in named]
+    asked = [Candidate(one.key, BY_CARD, -1.0) for one in named]
     features, outcome, candidates = None, Outcome(), list[Candidate]()
     each = at_first = max(CANDIDATES, limit)
     try:
@@ -160,11 +164,11 @@ def search_item(
     if compared and not outcome.held and not catalog.has_width(entry.hidden, besides={*outcome.seen, *itself}):
         not_compared = (*not_compared, NotCompared(_OTHER_WIDTH, compared, (), near=False))
         compared = 0
-    listed = [*outcome.related, *outcome.alike[:limit]]
-    found = [described(one) for one in listed]
-    listed_keys = {one.entry.key for one in (*outcome.related, *outcome.alike)}
-    unseen = [Found(one, (), {}) for one in named if one.key not in listed_keys]
-    found += [replace(described(one), class_=NAMED) for one in unseen]
+    alike = _listed(outcome.alike, named, limit)
+    listed = [_found(reference, item, one, total, local, settings) for one in (*outcome.related, *alike)]
+    unshown = [Found(one, (), {}) for one in named if one.key not in {shown.key for shown in listed}]
+    by_card = [replace(_found(reference, item, one, total, local, settings), class_=NAMED) for one in unshown]
+    found = (*listed, *by_card)
     usable = features is not None and not _IN_PLACE.isdisjoint(item.vectors) and compared > 0
     class_ = RELATED if outcome.related else NO_EVIDENCE if usable else NOT_TESTABLE
     report = SearchReport(
@@ -179,8 +183,8 @@ def search_item(
         if class_ == NOT_TESTABLE
         else sentence_of(class_, found, compared, more=outcome.beyond > 0),
         log10_alpha=LOG10_ALPHA,
-        found=tuple(found),
-        not_listed=outcome.beyond + max(0, len(outcome.alike) - limit),
+        found=found,
+        not_listed=outcome.beyond + len(outcome.alike) - len(alike),
         families=families,
         candidates=len(outcome.seen),
         tested=outcome.tested,
@@ -194,6 +198,12 @@ def search_item(
         settings=settings,
     )
     return _with_power(report, item)
+
+
+def _listed(alike: Sequence[Found], named: Sequence[Entry], limit: int) -> list[Found]:
+    """Return the look-alikes that are listed: so many, and what the card names."""
+    keys = {one.key for one in named}
+    return [one for place, one in enumerate(alike) if place < limit or one.entry.key in keys]
 
 
 def _with_power(report: SearchReport, item: Item) -> SearchReport:
@@ -332,7 +342,7 @@ def _found(reference: str, query: Item, one: Found, total: int, local: Path | No
         log10_p=one.log10_p,
         tests=tuple(sorted(shared, key=lambda test: test.log10_p_search)),
         likeness=tuple(sorted(one.likeness.items())),
-        recalled=tuple(cosine for cosine in one.cosines if cosine[0] != _BY_CARD),
+        recalled=tuple(cosine for cosine in one.cosines if cosine[0] != BY_CARD),
         verify=command_of(reference, place_of(entry, local), replace(settings, deep=settings.deep or not related)),
     )
 

@@ -1,7 +1,6 @@
 """Compare the weights of what a search found, for a full verdict: where they are, and what the verdict changes."""
 
 import math
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,6 +13,7 @@ from kinprint.errors import FormatError, KinprintError, NotFound
 from kinprint.fingerprints.file import SUFFIX
 from kinprint.formats.adapters.files import ADAPTER_CONFIG
 from kinprint.refs import leads_outside, parse_ref, path_text
+from kinprint.render.repeat_command import compare_again
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE
 from kinprint.results.options import Options
 from kinprint.results.report import Report
@@ -59,7 +59,7 @@ def command_of(reference: str, place: str | None, options: Options) -> str:
     """Return the command that gives a full verdict; empty where there is none to tell."""
     if place is None or reference.endswith(SUFFIX) or any(_shown(text) != text for text in (reference, place)):
         return ""  # what cannot be shown cannot be typed
-    return shlex.join(["kinprint", "compare", reference, place, *options.arguments(changed=True)])
+    return compare_again(options.arguments(changed=True), [reference, place])
 
 
 def verified(
