@@ -137,28 +137,11 @@ def search_item(
     progress: Progress | None = None,
 ) -> SearchReport:
     """Find the relatives of a model whose fingerprint is at hand, which was read with `options`."""
-    tell, entry, settings = progress or quiet, item.entry, (options or Options()).public()
-    total = catalog.count()
+    entry, settings, total = item.entry, (options or Options()).public(), catalog.count()
     itself, notes = _itself(item, catalog)
     named = _named(entry, catalog, itself, notes)
-    asked = [Candidate(one.key, BY_CARD, -1.0) for one in named]
-    features, outcome, candidates = None, Outcome(), list[Candidate]()
-    each = at_first = max(CANDIDATES, limit)
-    try:
-        features = features_of(item.fingerprint)
-        for each in (at_first, _WIDER * at_first):
-            candidates = catalog.nearest(item.vectors, each, exclude=itself) if total else []
-            both = [*candidates, *asked]
-            hold_against(features, catalog, both, max(1, total), limit, outcome, lambda *at: tell("search", *at))
-            if not _crowded(candidates, each, outcome):
-                break
-        else:
-            notes.append(
-                Text("all of the {n} nearest agree in something: there may be more relatives (--limit)", n=each)
-            )
-    except DegenerateInput as error:
-        outcome.missed(Text("the model that is looked for: {why}", why=error.reason), entry.name)
-    families = _families(item, catalog, candidates, each)
+    outcome = Outcome()
+    features, families = _held(item, catalog, (itself, named), total, limit, outcome, notes, progress or quiet)
     not_compared = _not_compared(outcome, families, total, catalog, itself)
     compared = max(0, total - len(itself) - sum(one.count for one in not_compared))
     if compared and not outcome.held and not catalog.has_width(entry.hidden, besides={*outcome.seen, *itself}):
@@ -198,6 +181,37 @@ def search_item(
         settings=settings,
     )
     return _with_power(report, item)
+
+
+def _held(
+    item: Item,
+    catalog: Catalog,
+    apart: tuple[Sequence[str], Sequence[Entry]],
+    total: int,
+    limit: int,
+    outcome: Outcome,
+    notes: list[Text],
+    tell: Progress,
+) -> tuple[Features | None, tuple[FamilySearched, ...]]:
+    """Hold a model against the candidates of every family, and what its card names; keys that are the model itself are left out."""
+    (itself, named), features, candidates = apart, None, list[Candidate]()
+    asked = [Candidate(one.key, BY_CARD, -1.0) for one in named]
+    each = at_first = max(CANDIDATES, limit)
+    try:
+        features = features_of(item.fingerprint)
+        for each in (at_first, _WIDER * at_first):
+            candidates = catalog.nearest(item.vectors, each, exclude=itself) if total else []
+            both = [*candidates, *asked]
+            hold_against(features, catalog, both, max(1, total), limit, outcome, lambda *at: tell("search", *at))
+            if not _crowded(candidates, each, outcome):
+                break
+        else:
+            notes.append(
+                Text("all of the {n} nearest agree in something: there may be more relatives (--limit)", n=each)
+            )
+    except DegenerateInput as error:
+        outcome.missed(Text("the model that is looked for: {why}", why=error.reason), item.entry.name)
+    return features, _families(item, catalog, candidates, each)
 
 
 def _listed(alike: Sequence[Found], named: Sequence[Entry], limit: int) -> list[Found]:

@@ -19,7 +19,7 @@ def title(report: SearchReport) -> str:
 
 def label(report: SearchReport, item: FoundModel) -> str:
     """Return the name of an entry, with its commit where the model itself or another entry has that name too."""
-    one_of = sum(one.name == item.name for one in (report.query, *report.found))
+    one_of = [report.query.name, *(one.name for one in report.found)].count(item.name)
     return f"{item.name}@{item.revision[:_COMMIT]}" if one_of > 1 and item.revision else item.name
 
 
