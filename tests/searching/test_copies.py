@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from kinprint.catalog.adding import fingerprint_model
 from kinprint.catalog.store import open_catalog
 from kinprint.cli.judging import Judging
+from kinprint.cli.main import main
 from kinprint.cli.search import _open
 from kinprint.render.content.search import found_as, headline
 from kinprint.render.forms import make
@@ -107,6 +109,17 @@ def test_the_base_that_a_card_names_is_tested_however_many_others_agree(tmp_path
         )
     assert "org/base" in {one.name for one in report.relatives}
     assert "grown" in {one.name for one in hidden.look_alikes}
+
+
+def test_all_tables_of_a_saved_search_are_shown_on_request(tmp_path):
+    with open_catalog(tmp_path / "c.db") as known:
+        known.add(*fingerprint_model(DEMO_MODELS / "base"))
+        saved = search(FAMILY_MODELS / "lora", known).save(tmp_path / "s.json")
+    short, full = (
+        CliRunner().invoke(main, ["report", str(saved), *more], standalone_mode=False).stdout
+        for more in ([], ["--full"])
+    )
+    assert ("Exact tests that stand" in short, "Exact tests that stand" in full) == (False, True)
 
 
 def test_a_command_is_told_that_can_be_typed():

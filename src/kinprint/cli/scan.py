@@ -25,12 +25,17 @@ from kinprint.cli.options import (
     read_size,
     reading_options,
 )
-from kinprint.results.options import Options
+from kinprint.results.options import Options, written_size
 
 if TYPE_CHECKING:
     from kinprint.scan.workers import Workers
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+LEAST_MEMORY = (
+    200_000_000  # a process and its libraries take some 130 MB: with less none begins, and models had the blame
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,13 @@ class Engine:
     memory: int | None
     timeout: float
     rate: float | None
+
+    def __post_init__(self) -> None:
+        if self.memory is not None and self.memory < LEAST_MEMORY:
+            least = written_size(LEAST_MEMORY)
+            raise click.UsageError(
+                f"--memory {written_size(self.memory)}: expected {least} or more, or none for no limit"
+            )
 
     @contextmanager
     def start(self, work: str) -> Iterator[Workers]:
