@@ -80,7 +80,11 @@ def _models_in(folder: Path, text: str) -> list[str]:
 
 
 def _has_weights(folder: Path) -> bool:
-    return any(path.is_file() and is_weights(path.name) for path in folder.iterdir())
+    """Whether a folder holds weights, as far as it can be read: else it may, and whoever reads it is told why not."""
+    try:
+        return any(path.is_file() and is_weights(path.name) for path in folder.iterdir())
+    except OSError:
+        return True
 
 
 def _listed(path: Path) -> Iterator[str]:
