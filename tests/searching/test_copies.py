@@ -122,6 +122,14 @@ def test_all_tables_of_a_saved_search_are_shown_on_request(tmp_path):
     assert ("Exact tests that stand" in short, "Exact tests that stand" in full) == (False, True)
 
 
+def test_a_search_by_lists_says_that_some_may_be_missed(tmp_path, monkeypatch):
+    with open_catalog(tmp_path / "c.db") as known:
+        known.add(*fingerprint_model(DEMO_MODELS / "base"))
+        monkeypatch.setattr(type(known), "recall_is_exact", False)
+        report = search(FAMILY_MODELS / "lora", known)
+    assert "of the nearest some may be missed" in report.notes[0]
+
+
 def test_a_command_is_told_that_can_be_typed():
     assert command_of("-odd", "./place", Options(deep=True)) == "kinprint compare --deep -- -odd ./place"
 

@@ -197,6 +197,12 @@ def _held(
     (itself, named), features, candidates = apart, None, list[Candidate]()
     asked = [Candidate(one.key, BY_CARD, -1.0) for one in named]
     each = at_first = max(CANDIDATES, limit)
+    if not catalog.recall_is_exact:
+        notes.append(
+            Text(
+                "the catalog is searched by lists, of which a part is looked through: of the nearest some may be missed"
+            )
+        )
     try:
         features = features_of(item.fingerprint)
         for each in (at_first, _WIDER * at_first):
