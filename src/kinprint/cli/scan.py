@@ -22,20 +22,15 @@ from kinprint.cli.options import (
     into,
     packing,
     printing_options,
-    read_size,
+    read_memory,
     reading_options,
 )
-from kinprint.results.options import Options, written_size
+from kinprint.results.options import Options
 
 if TYPE_CHECKING:
     from kinprint.scan.workers import Workers
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-LEAST_MEMORY = (
-    200_000_000  # a process and its libraries take some 130 MB: with less none begins, and models had the blame
-)
 
 
 @dataclass(frozen=True)
@@ -47,13 +42,6 @@ class Engine:
     memory: int | None
     timeout: float
     rate: float | None
-
-    def __post_init__(self) -> None:
-        if self.memory is not None and self.memory < LEAST_MEMORY:
-            least = written_size(LEAST_MEMORY)
-            raise click.UsageError(
-                f"--memory {written_size(self.memory)}: expected {least} or more, or none for no limit"
-            )
 
     @contextmanager
     def start(self, work: str) -> Iterator[Workers]:
@@ -95,7 +83,7 @@ engine_options = packing(
         metavar="SIZE",
         default="2GB",
         show_default=True,
-        callback=read_size,
+        callback=read_memory,
         help="Memory that a process may take; a model that needs more is noted as failed (Linux).",
     ),
     click.option(
