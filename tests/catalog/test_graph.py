@@ -125,3 +125,12 @@ def test_a_terminal_shows_the_families(hostile, lang, said):
     assert shown.count("kin/child") == 1
     assert "-39.5" in shown
     assert " %" not in shown  # nor does Korean write it apart
+
+
+def test_commits_of_one_repository_are_told_apart_in_a_terminal():
+    entries = [entry(0, "kin/a", revision="a" * 40), entry(1, "kin/a", revision="b" * 40), entry(2, "kin/c", "kin/a")]
+    stream = io.StringIO()
+    show(family_graph("here", entries, {(0, 1): Shown(-40.0, 9, 0.9)}), Console(file=stream, width=140))
+    assert "kin/a@aaaaaaaa" in stream.getvalue()
+    assert "kin/a@bbbbbbbb" in stream.getvalue()
+    assert "kin/c@" not in stream.getvalue()

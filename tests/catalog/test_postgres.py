@@ -268,10 +268,10 @@ def test_lists_find_nearly_all_and_small_catalogs_have_none(open_it, monkeypatch
     with open_it() as catalog:
         exact = catalog.nearest(query, 10)
         catalog.index()
-        assert catalog._about("probes") == ""
+        assert (catalog._about("probes"), catalog.recall_is_exact) == ("", True)
         monkeypatch.setattr(store, "_LEAST_INDEXED", 100)
         catalog.index()
-        assert catalog._about("probes") == "1"
+        assert (catalog._about("probes"), catalog.recall_is_exact) == ("1", False)
         monkeypatch.setattr(store, "_PROBES_SHARE", 1.0)  # all lists: nothing is lost
         catalog.index()
         catalog._all("SELECT set_config('enable_seqscan', 'off', false)")  # three hundred rows are read faster without

@@ -185,6 +185,8 @@ def test_what_could_not_be_added_is_noted_until_it_is(inside, known, demo_hub, d
     assert inside("catalog", "add", bad, *known, env=env).code == 0
     assert inside("catalog", "add", "demo/none", *known, env=env).code == 0
     assert set(noted(inside, known)) == {"demo/gated", "demo/base"}
+    said = inside("catalog", "list", "--failures", "--most", "1", *known).out
+    assert ("2 models" in said, "and 1 more" in said, "demo/gated" in said) == (True, True, False)
 
 
 def test_one_model_that_fails_alone_is_noted_where_there_is_a_catalog(inside, filled, demo_hub):

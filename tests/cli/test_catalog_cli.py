@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import sqlite3
 
 import pytest
@@ -40,6 +41,19 @@ def test_adding_models_from_arguments_and_standard_input(inside, known, monkeypa
     assert [entry["name"] for entry in listed] == ["base", "unrelated"]
 
 
+@pytest.mark.parametrize(
+    ("raw", "code", "said"),
+    [
+        (f"\ufeff{BASE}\r\n\r\n{OTHER}\r\n".encode(), 0, "Added"),
+        (f"{BASE}\n\xff\n".encode("latin-1"), 3, "standard input, after line 0: not UTF-8"),
+    ],
+)
+def test_a_list_of_any_editor_is_read_or_refused(inside, known, monkeypatch, raw, code, said):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw), encoding="utf-8"))
+    done = inside("catalog", "add", "-", *known)
+    assert (done.code, said in done.out + done.err) == (code, True)
+
+
 def test_one_that_fails_does_not_stop_the_others(inside, known):
     done = inside("catalog", "add", "./nowhere", BASE, *known)
     assert done.code == 3
@@ -50,9 +64,11 @@ def test_one_that_fails_does_not_stop_the_others(inside, known):
 
 
 def test_another_model_of_the_same_name_is_told(inside, known, tmp_path):
-    (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "base").symlink_to(OTHER)
+    shutil.copytree(OTHER, tmp_path / "x" / "base")
     named = tmp_path / "y"
+    done = inside("catalog", "add", BASE, tmp_path / "x" / "base", "--replace", *known, "--format", "json")
+    told = json.loads(done.out)  # one of a list does not take the place of another
+    assert (done.code, [item["name"] for item in told["added"]], len(told["failed"])) == (2, ["base"], 1)
     assert inside("catalog", "add", BASE, *known).code == 0
     assert inside("catalog", "add", OTHER, *known, "--name", "base").code == 2
     assert inside("catalog", "add", OTHER, *known, "--name", "base", "--replace").code == 0

@@ -77,6 +77,15 @@ def test_the_well_known_models_are_names_and_each_is_one():
 def test_wrong_usage_is_told(inside, tmp_path):
     assert "give a LIST of models" in inside("scan").err
     assert "--org NAME" in inside("catalog", "add").err
-    catalog = str(tmp_path / "c.db")
+    catalog, graph = str(tmp_path / "c.db"), str(tmp_path / "g")
+    done = inside("catalog", "tree", "--catalog", catalog, "--json", graph, "--graphml", graph)
+    assert (done.code, "--graphml and --json both name" in done.err) == (2, True)
+    for size, command in (
+        ("0", ("scan", "a/b", "--catalog", catalog)),
+        ("10MB", ("catalog", "tree")),
+        ("0", ("serve",)),
+    ):
+        done = inside(*command, "--memory", size)
+        assert (done.code, "expected 200MB or more" in done.err) == (2, True)
     done = inside("scan", "a/b", "--catalog", catalog, "--workers", "2", "--scheduler", "tcp://127.0.0.1:9")
     assert (done.code, "--workers is for this machine" in done.err) == (2, True)

@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -256,6 +257,8 @@ def test_two_folders_of_one_name_are_told_apart(start_workers, catalog, folders,
     assert report.added == 1
     assert "another model is entered as 'm0'" in report.failed[0].error
     assert scan([Wanted(str(folders[0]))], catalog, workers, again=True).added == 1
+    both = scan([Wanted(str(folders[0])), Wanted(str(other)), Wanted(f"{folders[0]}/")], catalog, workers, again=True)
+    assert (both.added, both.known, len(both.failed), catalog.count()) == (1, 1, 1, 1)  # neither undoes the other
 
 
 def test_lists_name_models_in_every_way(tmp_path, folders):
@@ -276,6 +279,21 @@ def test_lists_name_models_in_every_way(tmp_path, folders):
     listed.write_bytes(b"kin/a\n\xff\xfe\n")
     with pytest.raises(BadReference, match="not UTF-8"):
         wanted([str(listed)], stdin)
+
+
+def test_a_folder_that_may_not_be_looked_into_stops_no_other(tmp_path, folders, monkeypatch):
+    """It may hold a model; who reads it is told why not."""
+    (folders[0].parent / "secret").mkdir(exist_ok=True)
+    listed = Path.iterdir
+
+    def refusing(path):
+        if path.name == "secret":
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", refusing)
+    found = wanted([str(folders[0].parent)], io.StringIO())
+    assert {Path(model.model).name for model in found} == {"secret", *(path.name for path in folders)}
 
 
 RUN = """

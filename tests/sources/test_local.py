@@ -87,6 +87,15 @@ def test_read_error_is_ours(tmp_path, monkeypatch):
         source.read_into(ByteRange(0, 4), memoryview(bytearray(4)))
 
 
+def test_a_folder_that_may_not_be_read_is_told(tmp_path, monkeypatch):
+    def refused(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(SourceError, match="cannot be read: Permission denied"):
+        _ = LocalFolder("x", tmp_path, Traffic()).names
+
+
 def test_without_positional_reads(tmp_path, monkeypatch):
     (tmp_path / "f").write_bytes(b"12345678")
     monkeypatch.delattr(os, "preadv")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,12 +73,19 @@ def fingerprint_model(
 
 
 def add_model(
-    catalog: Catalog, model: str | Path, *, name: str | None = None, replace: bool = False, **how: Any
+    catalog: Catalog,
+    model: str | Path,
+    *,
+    name: str | None = None,
+    replace: bool = False,
+    kept: Collection[str] = (),
+    **how: Any,
 ) -> tuple[Entry, bool]:
     """Enter a model in a catalog; return its entry, and whether it is new (or took the place of another).
 
     A hub repository whose commit is entered already is not read again. Without a commit a name alone tells nothing: the model is
-    read, and BadSelection is raised if another one stands there under its name. `how` is passed on to `fingerprint_model`.
+    read, and BadSelection is raised if another one stands there under its name: with `replace` it is replaced, but for those
+    whose keys are `kept`. `how` is passed on to `fingerprint_model`.
     A failure noted under the name that was asked for is forgotten.
     """
     _check_name(name)
@@ -85,23 +93,27 @@ def add_model(
     if session is not None and not replace:
         found = _standing(catalog, path_text(model), session, name, Options.of(None, **_chosen(how)))
     if found is None:
-        found, new = enter(catalog, fingerprint_model(model, name=name, **how), replace=replace)
+        found, new = enter(catalog, fingerprint_model(model, name=name, **how), replace=replace, kept=kept)
     asked = noted_name(path_text(model))
     if not new or asked != found.name:
         catalog.forget(asked, found.revision)
     return found, new
 
 
-def enter(catalog: Catalog, item: Item, *, replace: bool = False) -> tuple[Entry, bool]:
-    """Enter what was made of a model; return its entry, and whether it is new. BadSelection if another has its name."""
-    if catalog.add(*item, replace=replace):
+def enter(catalog: Catalog, item: Item, *, replace: bool = False, kept: Collection[str] = ()) -> tuple[Entry, bool]:
+    """Enter what was made of a model; return its entry, and whether it is new. BadSelection if another has its name.
+
+    No entry whose key is `kept` is replaced: of two folders of one name in one list, the second would undo the first.
+    """
+    there = catalog.stored(item.entry.name, item.entry.revision) if replace and kept else None
+    if catalog.add(*item, replace=replace and (there is None or there.key not in kept)):
         return item.entry, True
     found = catalog.find(item.entry.name, item.entry.revision)
     if found is None:  # the same fingerprint, entered under another name
         return catalog.get(item.entry.key), False
     if found.revision is None and found.key != item.entry.key:
         said = f"another model is entered as {found.name!r} in {catalog.place}, and neither has a commit"
-        raise BadSelection(said, hint="choose another name with --name, or --replace it")
+        raise BadSelection(said, hint="kinprint catalog add MODEL --name NAME enters it beside, --replace in its place")
     return found, False
 
 

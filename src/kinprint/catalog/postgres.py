@@ -344,6 +344,11 @@ class PostgresCatalog(Catalog):
             found += shown[:k]
         return found
 
+    @property
+    def recall_is_exact(self) -> bool:
+        """Whether there are no lists."""
+        return not self._about("probes")
+
     def _near(self, db: Any, queries: Sequence[tuple[str, str]], probes: str, k: int) -> list[tuple[Any, ...]]:
         """Return family, cosine, number and key of the entries nearest to some queries, by one connection."""
         if self._probes.get(db) != probes:

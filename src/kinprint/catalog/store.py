@@ -121,6 +121,11 @@ class Catalog(AbstractContextManager["Catalog"]):
         """Make recall in a large catalog fast: arrays beside the file, lists in the database. Answers need it in neither."""
 
     @property
+    def recall_is_exact(self) -> bool:
+        """Whether `nearest` holds a model against all entries, and not against those of the lists that it looks through."""
+        return True
+
+    @property
     @abstractmethod
     def recall_version(self) -> int:
         """The version of the recall vectors stored."""

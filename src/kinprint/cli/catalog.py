@@ -106,6 +106,7 @@ class _Adding(ExitStack):
         self.known, self.session, self.name = known, session, name
         self.done: dict[str, list[dict[str, Any]]] = {"added": [], "already": [], "failed": []}
         self.code = 0
+        self._entered = set[str]()
         self._unnoted: list[tuple[str, KinprintError]] = []
         found = known.open_if_there()
         self._catalog = None if found is None else self.enter_context(found)
@@ -126,10 +127,11 @@ class _Adding(ExitStack):
             add = (
                 partial(add_model, self._catalog, model, **how) if item is None else partial(enter, self._catalog, item)
             )
-            entry, new = add(replace=replace)
+            entry, new = add(replace=replace, kept=self._entered)
         except KinprintError as error:
             self.fail(model, error, alone=alone, its_own=True)
         else:
+            self._entered.add(entry.key)
             told = {"name": entry.name, "revision": entry.revision, "key": entry.key}
             self.done["added" if new else "already"].append(told)
             self._note()
@@ -159,14 +161,13 @@ class _Adding(ExitStack):
 
 def _listed(models: tuple[str, ...]) -> Iterator[str]:
     """Yield the models named, with those of a list on standard input: one a line, # begins a comment."""
+    from kinprint.scan.wanted import lines_of
+
     for model in models:
-        if model != STDIN:
+        if model == STDIN:
+            yield from lines_of(sys.stdin, "standard input")
+        else:
             yield model
-            continue
-        for written in sys.stdin:
-            text = written.partition("#")[0].strip()
-            if text:
-                yield text
 
 
 def _owned(owners: tuple[str, ...], reading: Reading) -> tuple[list[str], dict[str, KinprintError]]:
@@ -200,7 +201,8 @@ def list_command(contains: str, most: int, failed: bool, known: ChosenCatalog, p
     with known.open(read_only=True) as catalog:
         if failed:
             noted = [item for item in catalog.failures() if contains.lower() in item.name.lower()]
-            printing.show_plain(noted, partial(print_failures, catalog.place, noted))
+            listed = noted if printing.json else noted[:most]
+            printing.show_plain(listed, partial(print_failures, catalog.place, listed, len(noted) - len(listed)))
             return 0
         problems: list[Problem] = []
         found = catalog.entries(contains=contains, problems=problems)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from kinprint.cli.catalog import tell_damaged
 from kinprint.cli.help import command
 from kinprint.cli.options import ChosenCatalog, Printing, Reading, catalog_option, printing_options, reading_options
-from kinprint.cli.outputs import FILE, check_target, save
+from kinprint.cli.outputs import FILE, check_target, refuse_one_for_two, save
 from kinprint.cli.scan import Engine, engine_options
 
 if TYPE_CHECKING:
@@ -48,15 +48,16 @@ def tree_command(
     from kinprint.render.forms import make
     from kinprint.scan.all_pairs import WORK, catalog_graph
 
-    targets: dict[str, Any] = {"graphml": graphml, "json": as_json}
+    given = {"graphml": graphml, "json": as_json}
+    targets = {form: target for form, target in given.items() if target is not None}
+    refuse_one_for_two({f"--{form}": target for form, target in targets.items()})
     with known.open(read_only=True) as catalog, reading.progress() as line:
-        for target in filter(None, targets.values()):
+        for target in targets.values():
             check_target(target)
         with engine.start(WORK) as workers:
             problems: list[Problem] = []
             graph = catalog_graph(catalog, workers, candidates=candidates, problems=problems, progress=line.stage)
     for form, target in targets.items():
-        if target is not None:
-            save(target, make(graph, form, lang=printing.lang))
+        save(target, make(graph, form, lang=printing.lang))
     printing.show(graph)
     return tell_damaged(problems)

@@ -18,7 +18,7 @@ from kinprint._util.sizes import parse_size
 from kinprint.cli.help import MODEL, in_group
 from kinprint.cli.output import terminal, write_json
 from kinprint.errors import BadReference, NotFound
-from kinprint.results.options import BUDGET_HELP, EACH, NUMBER, SWITCH, CommandOption, Options, options_of
+from kinprint.results.options import BUDGET_HELP, EACH, NUMBER, SWITCH, CommandOption, Options, options_of, written_size
 from kinprint.text import LANGUAGES
 
 if TYPE_CHECKING:
@@ -60,6 +60,20 @@ def _reading(read: Callable[[Any], Any]) -> Callable[[click.Context, click.Param
 
 read_size = _reading(lambda value: None if value.lower() in ("none", "unlimited") else parse_size(value))
 """Turns 64MB into bytes, and "none" into no limit."""
+
+LEAST_MEMORY = 200_000_000  # of a process, which takes some 130 MB with its libraries: with less models had the blame
+
+
+def _memory(value: str) -> int | None:
+    if value.lower() in ("none", "unlimited"):
+        return None
+    if (size := parse_size(value)) < LEAST_MEMORY:  # 0 would be no limit at all
+        raise BadReference(f"{value}: expected {written_size(LEAST_MEMORY)} or more, which a process needs for itself")
+    return size
+
+
+read_memory = _reading(_memory)
+"""The same for the memory of a process."""
 
 
 def comparison_options(*names: str, base: Options | None = None, budget_of: str = "in all") -> Callable[[F], F]:

@@ -38,11 +38,7 @@ class Outputs:
     def check(self, further: Mapping[str, Path | None] | None = None) -> None:
         """Refuse targets that cannot be written, before anything is read, also `further` files, by their options."""
         targets = self._targets() | {option: path for option, path in (further or {}).items() if path is not None}
-        seen: dict[str, str] = {}
-        for option, target in targets.items():
-            first = seen.setdefault(_real(target), option)
-            if first != option:
-                raise click.UsageError(f"{first} and {option} both name {target}\n  next: name a file for each")
+        refuse_one_for_two(targets)
         made = (self.out, *self.out.parents) if self.out is not None else ()
         for target in targets.values():
             check_target(target, made)
@@ -122,6 +118,15 @@ report_outputs = packing(
     ),
 )
 """Adds the options of every command that has a report to write, handed over as `outputs`."""
+
+
+def refuse_one_for_two(targets: Mapping[str, Path]) -> None:
+    """Refuse two options that name one file: the second would overwrite what the first wrote."""
+    seen: dict[str, str] = {}
+    for option, target in targets.items():
+        first = seen.setdefault(_real(target), option)
+        if first != option:
+            raise click.UsageError(f"{first} and {option} both name {target}\n  next: name a file for each")
 
 
 def _real(target: Path) -> str:

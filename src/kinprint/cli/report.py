@@ -47,7 +47,9 @@ def report_command(file: Path, outputs: Outputs, showing: dict[str, bool], print
         if isinstance(report, Report):
             show_report(report, printing, page="html" in outputs.forms, **showing)
         else:
-            printing.show(report, **({"details": not showing["brief"]} if isinstance(report, PairsReport) else {}))
+            pairs, found = isinstance(report, PairsReport), isinstance(report, SearchReport)
+            how = {"details": not showing["brief"]} if pairs else {"full": showing["full"]} if found else {}
+            printing.show(report, **how)
     tell(written)
     return 0
 

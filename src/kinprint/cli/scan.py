@@ -22,7 +22,7 @@ from kinprint.cli.options import (
     into,
     packing,
     printing_options,
-    read_size,
+    read_memory,
     reading_options,
 )
 from kinprint.results.options import Options
@@ -83,7 +83,7 @@ engine_options = packing(
         metavar="SIZE",
         default="2GB",
         show_default=True,
-        callback=read_size,
+        callback=read_memory,
         help="Memory that a process may take; a model that needs more is noted as failed (Linux).",
     ),
     click.option(

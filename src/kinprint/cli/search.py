@@ -21,6 +21,7 @@ from kinprint.cli.options import (
     reading_options,
 )
 from kinprint.cli.outputs import FOLDER, Outputs, outputs_of, tell
+from kinprint.results.options import SEARCH_OPTIONS, USUAL_LIMIT
 
 if TYPE_CHECKING:
     from kinprint.results.search import SearchReport
@@ -38,7 +39,11 @@ OF_WEIGHTS = frozenset({*EXIT_CODES, *DECLARED_CODES}) - {"no_evidence", "not_te
     help=f"Compare the weights of the first K that are found, for a full verdict; {VERIFIED} if --fail-on names a verdict, else 0.",
 )
 @click.option(
-    "--limit", type=click.IntRange(1), default=10, show_default=True, help="Relatives that are proven and listed."
+    "--limit",
+    type=click.IntRange(1),
+    default=USUAL_LIMIT,
+    show_default=True,
+    help="Relatives that are proven and listed.",
 )
 @click.option(
     "--local",
@@ -50,7 +55,7 @@ OF_WEIGHTS = frozenset({*EXIT_CODES, *DECLARED_CODES}) - {"no_evidence", "not_te
 @catalog_option
 @outputs_of("SearchReport")
 @judging_options(SEARCH_NAMES)
-@comparison_options("budget_bytes", "seed", "deep", "files", "bases")
+@comparison_options(*SEARCH_OPTIONS, budget_of="of the model, and again in each comparison of --verify")
 @printing_options
 @reading_options
 def search_command(
@@ -84,7 +89,7 @@ def search_command(
     open_ = _open(judging, report)
     if open_:  # as the gate's own reason, told even to those who asked for no progress
         names = ", ".join(sorted({printable(name, 60) for each in open_.values() for name in each}))
-        click.echo(f"weights not compared, so not ruled out: {names} (--verify, --local)", err=True)
+        click.echo(f"weights not compared, so not ruled out: {names} (--verify, --local, --limit)", err=True)
     judging = replace(judging, fail_on=(*judging.fail_on, *open_))
     return judging.code((*report.findings, *open_), made=report.class_ != "not_testable")
 
@@ -92,11 +97,14 @@ def search_command(
 def _open(judging: Judging, report: SearchReport) -> dict[str, list[str]]:
     """Return what fails a gate beside what it asks for, and names: whose weights were not compared may be what was asked for.
 
-    A proven relative is "related" then; what looks alike, or is named by the card where cards are asked for, "not judged".
+    A proven relative is "related" then; what looks alike, what was not listed, or is named by the card where cards are asked
+    for, "not judged".
     """
     asked, found = OF_WEIGHTS & set(judging.fail_on), dict[str, list[str]]()
     for item in report.found if asked else ():
-        known = item.verified is not None and item.verified.class_ is not None
+        known = item.verified is not None and item.verified.class_ not in (None, "not_testable")
         if not known and (item.class_ != "named" or asked & set(DECLARED_CODES)):
             found.setdefault("related" if item.class_ == "related" else "not_judged", []).append(item.name)
+    if asked and report.not_listed:
+        found.setdefault("not_judged", []).append(f"{report.not_listed} not listed")
     return dict(sorted(found.items(), reverse=True))

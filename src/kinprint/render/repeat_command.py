@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kinprint.results.models import ModelSummary
-from kinprint.results.options import Options
+from kinprint.results.options import SEARCH_OPTIONS, USUAL_LIMIT, Options
 from kinprint.results.report import Report
 from kinprint.results.search import NAMED
 
@@ -42,10 +42,12 @@ def search_command(report: SearchReport) -> str:
 
 
 def search_again(report: SearchReport, options: Sequence[str]) -> str:
-    """Return the command that looks for a model in the same catalog with these options."""
-    query = report.query.reference
+    """Return the command that looks for a model in the same catalog with these options, and those that it was searched with."""
+    query, settings = report.query.reference, report.settings or Options()
+    limit = ["--limit", str(report.limit)] if report.limit not in (None, USUAL_LIMIT) else []
+    chosen = settings.arguments(only=SEARCH_OPTIONS, changed=True)
     dashes = ["--"] if query.startswith("-") else []
-    return shlex.join(["kinprint", "search", "--catalog", report.catalog, *options, *dashes, query])
+    return shlex.join(["kinprint", "search", "--catalog", report.catalog, *options, *limit, *chosen, *dashes, query])
 
 
 def compare_again(options: Sequence[str], models: Sequence[str]) -> str:

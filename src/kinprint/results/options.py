@@ -16,6 +16,8 @@ from kinprint.results.later import LATER
 
 DEFAULT_BUDGET_BYTES = 128_000_000  # of a comparison or an inspection, unless the user says otherwise
 PAIR_BUDGET_BYTES = 32_000_000  # of each pair of many models: there are many
+SEARCH_OPTIONS = ("budget_bytes", "seed", "deep", "files", "bases")  # those that `kinprint search` takes
+USUAL_LIMIT = 10  # relatives that a search proves and lists
 BUDGET_HELP = "Read at most this much {of}, headers and tokenizers included; none for no limit."
 _UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
@@ -210,9 +212,9 @@ class Options:
         named = [name for name, described in options_of(self) if described.models]
         return Options.of(self, **{name: tuple(map(public, getattr(self, name))) for name in named})
 
-    def arguments(self, *, many: bool = False, changed: bool = False) -> list[str]:
-        """Return the arguments of `kinprint compare` that choose these options: for many models, or those that are no default."""
-        chosen = [(name, described) for name, described in options_of(self) if not (many and described.pair_only)]
+    def arguments(self, *, many: bool = False, changed: bool = False, only: Collection[str] | None = None) -> list[str]:
+        """Return the arguments that choose these options: for many models, those that are no default, `only` those named."""
+        chosen = [(name, described) for name, described in options_of(self, only) if not (many and described.pair_only)]
         written = [
             (described.write(getattr(self, name)), described.write(getattr(Options(), name)))
             for name, described in chosen

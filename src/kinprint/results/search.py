@@ -13,6 +13,7 @@ from kinprint.results.findings import (
     SHARES_INITIALISATION,
 )
 from kinprint.results.later import LATER
+from kinprint.results.options import Options
 from kinprint.results.result import Result
 from kinprint.text import Text
 
@@ -154,6 +155,14 @@ class SearchReport(Result):
     # Entries that an answer speaks of: not all can be compared.
     compared: int | None = field(default=None, metadata=LATER)
     local: str | None = field(default=None, metadata=LATER)  # folder in which entries of this machine were looked for
+    not_tested: int | None = field(default=None, metadata=LATER)  # those of not_listed that no exact test was run on
+    limit: int | None = field(default=None, metadata=LATER)  # relatives that were to be listed
+    settings: Options | None = field(default=None, metadata=LATER)  # how the model was read, and weights compared
+
+    @property
+    def more(self) -> bool:
+        """Whether there may be more relatives than are listed, since not all candidates were tested."""
+        return (self.not_listed if self.not_tested is None else self.not_tested) > 0
 
     @property
     def relatives(self) -> tuple[FoundModel, ...]:
@@ -169,13 +178,15 @@ class SearchReport(Result):
     def findings(self) -> tuple[str, ...]:
         """What was found, as `--fail-on` and `--exit-code` look at it: verdicts on weights, the answer, what cards declare.
 
-        "not_testable" is among them where a candidate could not be compared, "not_judged" where weights could not.
+        "not_testable" is among them where a candidate could not be compared, or its weights told nothing, "not_judged" where
+        weights could not be read.
         """
         seen = [item.verified for item in self.found if item.verified is not None]
         verdicts = [relation for relation in RELATIONS if any(one.class_ == relation for one in seen)]
         declared = [
             state for state in (UNDECLARED, NOT_SHOWN, NOT_JUDGED) if any(one.declared == state for one in seen)
         ]
-        unread = [NOT_TESTABLE] if any(item.near for item in self.not_compared) else []
+        told = [item.near for item in self.not_compared] + [one.class_ == NOT_TESTABLE for one in seen]
+        unread = [NOT_TESTABLE] if any(told) else []
         unjudged = [NOT_JUDGED] if any(one.class_ is None for one in seen) else []
         return tuple(dict.fromkeys([*verdicts, self.class_, *declared, *unread, *unjudged]))

@@ -41,6 +41,7 @@ class _Tally:
     known: int = 0
     failed_before: int = 0
     failed: dict[int, ScanFailure] = field(default_factory=dict)  # by their places in the list
+    entered: set[str] = field(default_factory=set)  # keys, which `again` must not replace once more
     cpu_s: float = 0.0
     requests: int = 0
     retries: int = 0
@@ -217,10 +218,11 @@ def _enter(
     if told is None and settled is None:
         try:
             item = item_from(answer, model.model)
-            new = enter(catalog, item, replace=again)[1]
+            new = enter(catalog, item, replace=again, kept=tally.entered)[1]
         except (FormatError, BadSelection) as error:
             told = error_of(error)
         else:
+            tally.entered.add(item.entry.key)
             tally.added += new
             tally.known += not new
             tally.fingerprint_bytes += len(item.fingerprint) if new else 0

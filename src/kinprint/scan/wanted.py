@@ -40,7 +40,7 @@ def wanted(given: Iterable[str], stdin: TextIO) -> list[Wanted]:
     for text in given:
         path = user_path(text)
         if text == "-":
-            found.update(dict.fromkeys(map(_wanted, _lines(stdin, "standard input"))))
+            found.update(dict.fromkeys(map(_wanted, lines_of(stdin, "standard input"))))
         elif is_folder(path):
             found.update(dict.fromkeys(Wanted(folder) for folder in _models_in(path, text)))
         elif is_file(path) and not is_weights(path.name) and path.suffix != FINGERPRINT:
@@ -55,7 +55,7 @@ def wanted(given: Iterable[str], stdin: TextIO) -> list[Wanted]:
 def well_known() -> list[Wanted]:
     """Return the best-known open models of the hub, whose names come with kinprint."""
     place = resources.files("kinprint.catalog").joinpath("data", "well_known.txt")
-    return [Wanted(name) for name in _lines(io.StringIO(place.read_text(encoding="utf-8")), "the list of kinprint")]
+    return [Wanted(name) for name in lines_of(io.StringIO(place.read_text(encoding="utf-8")), "the list of kinprint")]
 
 
 def wanted_of(owners: Iterable[str], session: Session) -> list[Wanted]:
@@ -80,19 +80,23 @@ def _models_in(folder: Path, text: str) -> list[str]:
 
 
 def _has_weights(folder: Path) -> bool:
-    return any(path.is_file() and is_weights(path.name) for path in folder.iterdir())
+    """Whether a folder holds weights, as far as it can be read: else it may, and whoever reads it is told why not."""
+    try:
+        return any(path.is_file() and is_weights(path.name) for path in folder.iterdir())
+    except OSError:
+        return True
 
 
 def _listed(path: Path) -> Iterator[str]:
     try:
         with path.open(encoding="utf-8") as stream:
-            yield from _lines(stream, str(path))
+            yield from lines_of(stream, str(path))
     except OSError as error:
         raise StorageError(f"cannot read the list {path}: {error.strerror}") from error
 
 
-def _lines(stream: TextIO, where: str) -> Iterator[str]:
-    """Yield one model a line; # begins a comment."""
+def lines_of(stream: TextIO, where: str) -> Iterator[str]:
+    """Yield one model a line; # begins a comment. A mark of UTF-8, with which some editors begin a text, belongs to no name."""
     number = 0
     try:
         while line := stream.readline(LONGEST_LINE + 1):
@@ -100,7 +104,7 @@ def _lines(stream: TextIO, where: str) -> Iterator[str]:
             if len(line) > LONGEST_LINE:
                 said = f"{where}, line {number}: more than {LONGEST_LINE} letters; expected one model a line"
                 raise BadReference(said)
-            text = line.partition("#")[0].strip()
+            text = line.removeprefix("\ufeff").partition("#")[0].strip()
             if text:
                 yield text
     except UnicodeDecodeError as error:

@@ -25,7 +25,9 @@ tokenizer come to 0.75, those of one random start to 0.85, children to 0.96 and 
 
 _FLOOR = -100  # log10 p from which more tests make a p-value larger by their correction, and nothing makes it smaller
 _RAW = ("norms", "rows", "embeddings")  # parts that keep values, and not products or ranks of them
+_ALIKE_DIGITS = 3  # of cosines that stand out alike: a part that was left alone gives 1, but for rounding
 _ROUNDED = 1e-3  # share of values that may be rounded to the neighbouring step where sums were added in another order
+BY_CARD = "card"  # what proposes the base that a card names
 OTHER_SHAPE = Text("no part of its fingerprint has the kind and the shape of one of this model's")
 NAMES = 5  # of entries that could not be compared
 
@@ -77,11 +79,25 @@ def features_of(raw: bytes) -> Features:
 
 
 def by_entry(candidates: Sequence[Candidate]) -> dict[str, list[tuple[str, float]]]:
-    """Group candidates by entry, those first that stand out most of what strangers show in their family."""
+    """Group candidates by entry, those first that stand out most of what strangers show in their family.
+
+    Many relatives keep one part as it was, such as norms: of those that stand out alike, those first that agree in more parts,
+    so that a copy is never the one beyond the limit. What a card names comes before all.
+    """
     found: dict[str, list[tuple[str, float]]] = {}
     for item in candidates:
         found.setdefault(item.key, []).append((item.family, float(item.cosine)))
-    return dict(sorted(found.items(), key=lambda pair: -max(cosine for _, cosine in pair[1])))
+
+    def order(pair: tuple[str, list[tuple[str, float]]]) -> tuple[float, ...]:
+        cosines = [cosine for _, cosine in pair[1]]
+        strangers = not _is_named(pair[1])
+        return strangers, -round(max(cosines), _ALIKE_DIGITS), -sum(max(0.0, cosine) for cosine in cosines)
+
+    return dict(sorted(found.items(), key=order))
+
+
+def _is_named(cosines: Sequence[tuple[str, float]]) -> bool:
+    return any(family == BY_CARD for family, _ in cosines)
 
 
 def hold_against(
@@ -93,7 +109,10 @@ def hold_against(
     outcome: Outcome,
     tell: Callable[[int, int], None],
 ) -> None:
-    """Look at every candidate not seen yet, and run the exact tests on those that agree in anything, up to `limit` relatives."""
+    """Look at every candidate not seen yet, and run the exact tests on those that agree in anything, up to `limit` relatives.
+
+    What a card names is always tested.
+    """
     own = Side(query, "A")
     new = {key: cosines for key, cosines in by_entry(candidates).items() if key not in outcome.seen}
     outcome.seen |= new.keys()
@@ -123,7 +142,7 @@ def hold_against(
             outcome.missed(OTHER_SHAPE, entry.name)
         if agrees:
             outcome.agreeing.add(key)
-        if agrees and len(outcome.related) >= limit:
+        if agrees and len(outcome.related) >= limit and not _is_named(cosines):
             outcome.beyond += 1
             continue
         proof = prove_sides(own, other) if agrees else None
@@ -157,6 +176,8 @@ def same_kept(a: Features, b: Features) -> bool:
 def same_weights(a: Features, b: Features) -> bool:
     """Whether two fingerprints may be of the same weights: what is kept of them as it is, but for roundings of another machine."""
     raw = [name for name, array in a.arrays.items() if array.dtype == np.int8 and name.partition(".")[0] in _RAW]
+    if not raw:
+        return same_kept(a, b)
     pairs = [(a.arrays[name], b.arrays[name]) for name in raw if name in b.arrays]
     if len(pairs) < len(raw) or any(one.shape != two.shape for one, two in pairs):
         return False

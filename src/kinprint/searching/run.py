@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from kinprint._version import __version__
 from kinprint.catalog.adding import fingerprint_model
 from kinprint.catalog.entry import Candidate, Entry, Item
 from kinprint.catalog.file import PATH_CHARS
+from kinprint.catalog.graph import same_files
 from kinprint.catalog.store import Catalog, open_catalog
 from kinprint.comparison.pipeline import compare
 from kinprint.errors import BadSelection, DegenerateInput, FormatError, NotFound
@@ -20,7 +22,7 @@ from kinprint.fingerprints.base import Features
 from kinprint.fingerprints.recall import IN_PLACE
 from kinprint.refs import path_text
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE
-from kinprint.results.options import Options
+from kinprint.results.options import USUAL_LIMIT, Options
 from kinprint.results.search import (
     LOOK_ALIKE,
     NAMED,
@@ -34,22 +36,29 @@ from kinprint.results.search import (
     SearchReport,
     SharedTest,
 )
-from kinprint.searching.candidates import NAMES, OTHER_SHAPE, Found, Outcome, features_of, hold_against, same_weights
+from kinprint.searching.candidates import (
+    BY_CARD,
+    NAMES,
+    OTHER_SHAPE,
+    Found,
+    Outcome,
+    features_of,
+    hold_against,
+    same_weights,
+)
 from kinprint.searching.power import power_of
-from kinprint.searching.verifying import SIZE_ONLY, command_of, place_of, sentence_of, verified
+from kinprint.searching.verifying import command_of, place_of, sentence_of, verified
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.stats.combine import bonferroni
 from kinprint.text import Text
 
 CANDIDATES = 10  # of each family: what recall@10 in docs/search.md speaks of
-LIMIT = 10  # relatives that are proven and listed
 _WIDER = 4  # times as many are looked at where the nearest all agree
 _IN_PLACE = frozenset(IN_PLACE)
 _OTHER_WIDTH = Text(
     "they are not of this model's width, and no candidate has a part of the kind and the shape of one of its"
 )
-_BY_CARD = "card"  # what proposes the base that a card names
 
 
 def search(
@@ -58,7 +67,7 @@ def search(
     options: Options | None = None,
     *,
     verify: int = 0,
-    limit: int = LIMIT,
+    limit: int = USUAL_LIMIT,
     local: str | Path | None = None,
     settings: Settings | None = None,
     session: Session | None = None,
@@ -87,7 +96,7 @@ def search(
         with open_catalog(catalog, read_only=True) as opened:
             return search(query, opened, options, verify=verify, limit=limit, local=local, **how, **chosen)
     item = fingerprint_model(query, options, **how, **chosen)
-    report = search_item(path_text(query), item, catalog, limit=limit, local=folder, progress=progress)
+    report = search_item(path_text(query), item, catalog, wanted, limit=limit, local=folder, progress=progress)
     tell = progress or quiet
     report = verified(
         report,
@@ -96,60 +105,53 @@ def search(
         count=verify,
         local=folder,
         compare_with=lambda asked, place: compare(path_text(query), place, asked, **how),
-        holds=lambda key, place: _holds(catalog, key, fingerprint_model(place, **how)),
+        holds=lambda key, place: _holds(catalog, key, fingerprint_model(place, **_of_place(place, wanted), **how)),
         tell=lambda done, of: tell("verify", done, of),
     )
     return _with_power(report, item)  # weights may have disproved all relatives
 
 
+def _of_place(place: str, wanted: Options) -> dict[str, Any]:
+    """Return which files and bases of those that were named a comparison takes for a place of this machine."""
+    return {"bases": wanted.bases, "files": tuple(file for file in wanted.files if (Path(place) / file).is_file())}
+
+
 def _holds(catalog: Catalog, key: str, found: Item) -> bool:
-    """Whether a model of this machine is, as far as fingerprints tell, the one that was entered."""
-    return same_weights(features_of(catalog.fingerprint(key)), features_of(found.fingerprint))
+    """Whether a model is, as far as fingerprints tell, the one that was entered.
+
+    The files of fingerprints of one model differ where a copy in the hub's own cache was read, or by another version.
+    """
+    with suppress(DegenerateInput, FormatError, NotFound):
+        return same_weights(features_of(catalog.fingerprint(key)), features_of(found.fingerprint))
+    return False
 
 
 def search_item(
     reference: str,
     item: Item,
     catalog: Catalog,
+    options: Options | None = None,
     *,
-    limit: int = LIMIT,
+    limit: int = USUAL_LIMIT,
     local: Path | None = None,
     progress: Progress | None = None,
 ) -> SearchReport:
-    """Find the relatives of a model whose fingerprint is at hand."""
-    tell, entry = progress or quiet, item.entry
-    total = catalog.count()
-    itself, notes = _itself(entry, catalog)
-    bases = [_found_as(base, catalog, notes, any_case=True) for base in entry.declared_bases]
-    named = [one for one in bases if one is not None and one.key not in itself]
-    asked = [Candidate(one.key, _BY_CARD, -1.0) for one in named]
-    features, outcome, candidates = None, Outcome(), list[Candidate]()
-    each = at_first = max(CANDIDATES, limit)
-    try:
-        features = features_of(item.fingerprint)
-        for each in (at_first, _WIDER * at_first):
-            candidates = catalog.nearest(item.vectors, each, exclude=itself) if total else []
-            both = [*candidates, *asked]
-            hold_against(features, catalog, both, max(1, total), limit, outcome, lambda *at: tell("search", *at))
-            if not _crowded(candidates, each, outcome):
-                break
-        else:
-            notes.append(
-                Text("all of the {n} nearest agree in something: there may be more relatives (--limit)", n=each)
-            )
-    except DegenerateInput as error:
-        outcome.missed(Text("the model that is looked for: {why}", why=error.reason), entry.name)
-    families = _families(item, catalog, candidates, each)
+    """Find the relatives of a model whose fingerprint is at hand, which was read with `options`."""
+    entry, settings, total = item.entry, (options or Options()).public(), catalog.count()
+    itself, notes = _itself(item, catalog)
+    named = _named(entry, catalog, itself, notes)
+    outcome = Outcome()
+    features, families = _held(item, catalog, (itself, named), total, limit, outcome, notes, progress or quiet)
     not_compared = _not_compared(outcome, families, total, catalog, itself)
     compared = max(0, total - len(itself) - sum(one.count for one in not_compared))
     if compared and not outcome.held and not catalog.has_width(entry.hidden, besides={*outcome.seen, *itself}):
         not_compared = (*not_compared, NotCompared(_OTHER_WIDTH, compared, (), near=False))
         compared = 0
-    listed = [*outcome.related, *outcome.alike[:limit]]
-    found = [_found(reference, item, one, total, local) for one in listed]
-    listed_keys = {one.entry.key for one in (*outcome.related, *outcome.alike)}
-    unseen = [Found(one, (), {}) for one in named if one.key not in listed_keys]
-    found += [replace(_found(reference, item, one, total, local), class_=NAMED) for one in unseen]
+    alike = _listed(outcome.alike, named, limit)
+    listed = [_found(reference, item, one, total, local, settings) for one in (*outcome.related, *alike)]
+    unshown = [Found(one, (), {}) for one in named if one.key not in {shown.key for shown in listed}]
+    by_card = [replace(_found(reference, item, one, total, local, settings), class_=NAMED) for one in unshown]
+    found = (*listed, *by_card)
     usable = features is not None and not _IN_PLACE.isdisjoint(item.vectors) and compared > 0
     class_ = RELATED if outcome.related else NO_EVIDENCE if usable else NOT_TESTABLE
     report = SearchReport(
@@ -164,8 +166,8 @@ def search_item(
         if class_ == NOT_TESTABLE
         else sentence_of(class_, found, compared, more=outcome.beyond > 0),
         log10_alpha=LOG10_ALPHA,
-        found=tuple(found),
-        not_listed=outcome.beyond + max(0, len(outcome.alike) - limit),
+        found=found,
+        not_listed=outcome.beyond + len(outcome.alike) - len(alike),
         families=families,
         candidates=len(outcome.seen),
         tested=outcome.tested,
@@ -174,8 +176,54 @@ def search_item(
         notes=tuple(notes),
         compared=compared,
         local=None if local is None else printable(path_text(local), PATH_CHARS),
+        not_tested=outcome.beyond,
+        limit=limit,
+        settings=settings,
     )
     return _with_power(report, item)
+
+
+def _held(
+    item: Item,
+    catalog: Catalog,
+    apart: tuple[Sequence[str], Sequence[Entry]],
+    total: int,
+    limit: int,
+    outcome: Outcome,
+    notes: list[Text],
+    tell: Progress,
+) -> tuple[Features | None, tuple[FamilySearched, ...]]:
+    """Hold a model against the candidates of every family, and what its card names; keys that are the model itself are left out."""
+    (itself, named), features, candidates = apart, None, list[Candidate]()
+    asked = [Candidate(one.key, BY_CARD, -1.0) for one in named]
+    each = at_first = max(CANDIDATES, limit)
+    if not catalog.recall_is_exact:
+        notes.append(
+            Text(
+                "the catalog is searched by lists, of which a part is looked through: of the nearest some may be missed"
+            )
+        )
+    try:
+        features = features_of(item.fingerprint)
+        for each in (at_first, _WIDER * at_first):
+            candidates = catalog.nearest(item.vectors, each, exclude=itself) if total else []
+            both = [*candidates, *asked]
+            hold_against(features, catalog, both, max(1, total), limit, outcome, lambda *at: tell("search", *at))
+            if not _crowded(candidates, each, outcome):
+                break
+        else:
+            notes.append(
+                Text("all of the {n} nearest agree in something: there may be more relatives (--limit)", n=each)
+            )
+    except DegenerateInput as error:
+        outcome.missed(Text("the model that is looked for: {why}", why=error.reason), item.entry.name)
+    return features, _families(item, catalog, candidates, each)
+
+
+def _listed(alike: Sequence[Found], named: Sequence[Entry], limit: int) -> list[Found]:
+    """Return the look-alikes that are listed: so many, and what the card names."""
+    keys = {one.key for one in named}
+    return [one for place, one in enumerate(alike) if place < limit or one.entry.key in keys]
 
 
 def _with_power(report: SearchReport, item: Item) -> SearchReport:
@@ -211,12 +259,27 @@ def _found_as(
         return None
 
 
-def _itself(entry: Entry, catalog: Catalog) -> tuple[tuple[str, ...], list[Text]]:
+def _named(entry: Entry, catalog: Catalog, itself: Sequence[str], notes: list[Text]) -> list[Entry]:
+    """Return the entries that the model's card names as its bases, each once; a base that is not here is noted."""
+    found: dict[str, Entry] = {}
+    for base in dict.fromkeys(entry.declared_bases):
+        said = len(notes)
+        one = _found_as(base, catalog, notes, any_case=True)
+        if one is not None and one.key not in itself:
+            found[one.key] = one
+        elif one is None and len(notes) == said:  # a damaged one is noted already
+            notes.append(
+                Text("the card names {name} as its base, which the catalog does not have: not compared", name=base)
+            )
+    return list(found.values())
+
+
+def _itself(item: Item, catalog: Catalog) -> tuple[tuple[str, ...], list[Text]]:
     """Return the key of the entry that is the very model, to be left out, and what to say of one that may be.
 
     A repository at a commit is one model. The name of a folder says nothing: a copy under the same name is a copy.
     """
-    notes = list[Text]()
+    entry, notes = item.entry, list[Text]()
     known = _found_as(entry.name, catalog, notes, entry.revision)
     if known is None:
         return (), notes
@@ -226,9 +289,9 @@ def _itself(entry: Entry, catalog: Catalog) -> tuple[tuple[str, ...], list[Text]
                 "an entry has the name of this model; a name on this machine does not tell whether it is the same model"
             )
         ]
-    if known.key != entry.key:
+    if known.key != entry.key and not _holds(catalog, known.key, item):
         return (), [Text("this repository at this commit is in the catalog with another fingerprint, which is listed")]
-    return (entry.key,), [Text("this repository at this commit is in the catalog; it is not listed, nor counted")]
+    return (known.key,), [Text("this repository at this commit is in the catalog; it is not listed, nor counted")]
 
 
 def _crowded(candidates: Sequence[Candidate], each: int, outcome: Outcome) -> bool:
@@ -274,7 +337,7 @@ def _not_compared(
     return tuple(found)
 
 
-def _found(reference: str, query: Item, one: Found, total: int, local: Path | None) -> FoundModel:
+def _found(reference: str, query: Item, one: Found, total: int, local: Path | None, settings: Options) -> FoundModel:
     entry, tests = one.entry, one.proof.tests if one.proof is not None else ()
     shared = [
         SharedTest(test.name, test.scope, test.log10_p, p, test.statistic, test.n)
@@ -295,21 +358,15 @@ def _found(reference: str, query: Item, one: Found, total: int, local: Path | No
         parameters=entry.parameters,
         licence=entry.licence,
         declared=declared,
-        same=SAME_FILES if _same_files(query.entry.files, entry.files) else kept,
+        same=SAME_FILES if same_files(query.entry, entry) else kept,
         log10_p=one.log10_p,
         tests=tuple(sorted(shared, key=lambda test: test.log10_p_search)),
         likeness=tuple(sorted(one.likeness.items())),
-        recalled=tuple(cosine for cosine in one.cosines if cosine[0] != _BY_CARD),
-        verify=command_of(reference, place_of(entry, local), deep=not related),
+        recalled=tuple(cosine for cosine in one.cosines if cosine[0] != BY_CARD),
+        verify=command_of(reference, place_of(entry, local), replace(settings, deep=settings.deep or not related)),
     )
 
 
 def _names(one: Entry, other: Entry) -> bool:
     """Whether the card of one names the other as its base; the hub's names are the same in capitals."""
     return other.name.lower() in {base.lower() for base in one.declared_bases}
-
-
-def _same_files(one: Sequence[tuple[str, str]], two: Sequence[tuple[str, str]]) -> bool:
-    """Whether weight files are the same by their identities; equal sizes say nothing."""
-    ids = [sorted(identity for _, identity in files) for files in (one, two)]
-    return bool(ids[0]) and ids[0] == ids[1] and not any(identity.endswith(SIZE_ONLY) for identity in ids[0])

@@ -1,8 +1,7 @@
 """Compare the weights of what a search found, for a full verdict: where they are, and what the verdict changes."""
 
 import math
-import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,9 @@ from kinprint.catalog.entry import Entry
 from kinprint.catalog.file import PATH_CHARS
 from kinprint.errors import FormatError, KinprintError, NotFound
 from kinprint.fingerprints.file import SUFFIX
+from kinprint.formats.adapters.files import ADAPTER_CONFIG
 from kinprint.refs import leads_outside, parse_ref, path_text
+from kinprint.render.repeat_command import compare_again
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE
 from kinprint.results.options import Options
 from kinprint.results.report import Report
@@ -54,11 +55,11 @@ def _shown(text: str) -> str:
     return printable(text, PATH_CHARS)
 
 
-def command_of(reference: str, place: str | None, *, deep: bool) -> str:
+def command_of(reference: str, place: str | None, options: Options) -> str:
     """Return the command that gives a full verdict; empty where there is none to tell."""
     if place is None or reference.endswith(SUFFIX) or any(_shown(text) != text for text in (reference, place)):
         return ""  # what cannot be shown cannot be typed
-    return shlex.join(["kinprint", "compare", reference, place, *(["--deep"] if deep else [])])
+    return compare_again(options.arguments(changed=True), [reference, place])
 
 
 def verified(
@@ -97,7 +98,7 @@ def verified(
     class_ = RELATED if related else NO_EVIDENCE
     by_weights = sum(one.verified is not None and one.verified.class_ not in (None, NOT_TESTABLE) for one in found)
     compared = max(report.compared or 0, by_weights)
-    sentence = sentence_of(class_, found, compared, more=report.not_listed > 0)
+    sentence = sentence_of(class_, found, compared, more=report.more)
     return replace(report, found=tuple(found), class_=class_, sentence=sentence, compared=compared)
 
 
@@ -116,9 +117,10 @@ def _outcome(
     try:
         if entry.revision is None and (other := _other_file(Path(place), entry.files)) is not None:
             return _not(other)
-        if entry.revision is None and not holds(place):
+        held = place if entry.revision is not None else next(filter(holds, _within(place, entry.files)), None)
+        if held is None:
             return _not(Text("{place} is not what was entered: its fingerprint is another", place=_shown(place)))
-        made = compared(place)
+        made = compared(held)
     except KinprintError as error:
         return _not(_plain(error))
     declared = made.declared.state if made.declared is not None else None
@@ -126,6 +128,13 @@ def _outcome(
     if verdict is None:
         return Verified(NOT_TESTABLE, None, None, made.reason or Text("nothing could be compared"), declared)
     return Verified(verdict.class_, verdict.kind, verdict.log10_p, verdict.sentence, declared)
+
+
+def _within(place: str, files: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield a place of this machine, and the one file that was entered from a folder which may hold others (--file)."""
+    yield place
+    if len(files) == 1 and Path(files[0][0]).name == files[0][0] and (Path(place) / files[0][0]).is_file():
+        yield path_text(Path(place) / files[0][0])
 
 
 def _plain(error: KinprintError) -> Text:
@@ -138,10 +147,11 @@ def _not(why: Text) -> Verified:
 
 
 def _other_file(path: Path, files: Sequence[tuple[str, str]]) -> Text | None:
-    """Return why a model of this machine is not the one that was entered, as far as sizes tell."""
+    """Return why a model of this machine is not the one that was entered, as far as sizes tell; an adapter's base is elsewhere."""
+    is_adapter = (path / ADAPTER_CONFIG).is_file()
     for name, identity in files:
         at = path / name if path.is_dir() else path
-        if not identity.endswith(SIZE_ONLY):
+        if not identity.endswith(SIZE_ONLY) or (is_adapter and not at.is_file()):
             continue
         try:
             size = f"{at.stat().st_size}{SIZE_ONLY}"

@@ -108,7 +108,11 @@ class LocalFolder:
     @property
     def names(self) -> frozenset[str]:
         """The files in the folder, and those one level below, where some layouts keep the weights (`onnx/model.onnx`)."""
-        entries = list(os.scandir(self._root))
+        try:
+            entries = list(os.scandir(self._root))
+        except OSError as error:
+            said = Text("{label}: cannot be read: {why}", label=str(self._root), why=error.strerror)
+            raise SourceError(said, hint="check who owns the folder") from error
         found = frozenset(entry.name for entry in entries if _is_file(entry))
         if self._only:
             return found & {*needed_with(self._only), *COMPANIONS}

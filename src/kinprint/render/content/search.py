@@ -9,6 +9,7 @@ from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE
 from kinprint.results.search import LOOK_ALIKE, NAMED, RELATED, FoundModel, SearchReport
 
 _PARTS = 3  # of what agrees, in a row
+_COMMIT = 8  # letters of a commit
 
 
 def title(report: SearchReport) -> str:
@@ -16,11 +17,17 @@ def title(report: SearchReport) -> str:
     return printable(report.query.name, 200)
 
 
+def label(report: SearchReport, item: FoundModel) -> str:
+    """Return the name of an entry, with its commit where the model itself or another entry has that name too."""
+    one_of = [report.query.name, *(one.name for one in report.found)].count(item.name)
+    return f"{item.name}@{item.revision[:_COMMIT]}" if one_of > 1 and item.revision else item.name
+
+
 def headline(report: SearchReport, words: Words) -> str:
     """Return the class of the outcome in a few words."""
     alike = any(not item.is_relative for item in report.look_alikes)
     key = report.class_ if report.class_ != NO_EVIDENCE else "only_alike" if alike else "none"
-    key = "at_least" if key == RELATED and report.not_listed else key
+    key = "at_least" if key == RELATED and report.more else key
     related = sum(item.is_relative for item in report.found)
     return words.say(f"search.class.{key}", n=related, entries=_compared(report))
 
@@ -40,7 +47,7 @@ def answer_lines(report: SearchReport, words: Words) -> list[Line]:
     if any(item.verified is None or item.verified.class_ is None for item in report.look_alikes):
         found.append(Line(words.say("search.alike.limits"), WARNING))
     found += [
-        Line(words.say("search.named.limits", name=printable(item.name, 100)), WARNING)
+        Line(words.say("search.named.limits", name=printable(label(report, item), 100)), WARNING)
         for item in report.found
         if item.class_ == NAMED and not item.is_relative
     ]
@@ -71,7 +78,7 @@ def agrees(item: FoundModel, words: Words) -> str:
 
 def found_as(item: FoundModel, words: Words) -> str:
     """Return the class of an entry: of the weights where these were compared, else of the fingerprints."""
-    if item.verified is not None and item.verified.class_ is not None:
+    if item.verified is not None and item.verified.class_ not in (None, NOT_TESTABLE):
         kind = words.kind(item.verified.kind, None) if item.verified.kind else ""
         told = words.label("class", item.verified.class_)
         return words.say("search.verified", found=f"{told}, {kind}" if kind else told)
@@ -86,7 +93,7 @@ def found_table(report: SearchReport, words: Words) -> Table:
         "search.found",
         "model found log_p=log10_p:p agrees built- card licence:name-",
         report.found,
-        model=lambda item: name(item.name),
+        model=lambda item: name(label(report, item)),
         found=lambda item: Cell(found_as(item, words)),
         agrees=lambda item: Cell(agrees(item, words)),
         built=lambda item: name(f"{item.architecture}, {words.say('head.layers', n=item.layers)}"),
@@ -102,7 +109,7 @@ def tests_table(report: SearchReport, words: Words) -> Table:
         "search.tests",
         "model test part n# alone# log_p#",
         rows,
-        model=lambda row: name(row[0].name),
+        model=lambda row: name(label(report, row[0])),
         test=lambda row: Cell(words.label("test", row[1].test)),
         part=lambda row: Cell(words.part(row[1].scope)),
         n=lambda row: count(row[1].n),
@@ -125,7 +132,7 @@ def families_table(report: SearchReport, words: Words) -> Table:
 def verified_lines(report: SearchReport, words: Words) -> list[str]:
     """Return what the comparison of weights said of each entry."""
     return [
-        f"{printable(item.name, 100)}: {words.engine(item.verified.sentence).text}"
+        f"{printable(label(report, item), 100)}: {words.engine(item.verified.sentence).text}"
         for item in report.found
         if item.verified is not None
     ]

@@ -92,12 +92,13 @@ def print_stats(stats: Any, console: Console, *, lang: str = "en") -> None:
     print_sections(sections, console, words)
 
 
-def print_failures(place: str, failures: Sequence[Any], console: Console, *, lang: str = "en") -> None:
-    """Print models that could not be entered, with the reason noted."""
+def print_failures(place: str, failures: Sequence[Any], more: int, console: Console, *, lang: str = "en") -> None:
+    """Print models that could not be entered, with the reason noted; `more` of them were left out."""
     words = Words(lang)
     rows = [(name(item.name), name(item.revision), name(item.error), Cell(item.added[:10])) for item in failures]
-    title = words.say("catalog.failures_title", place=place, n=f"{len(rows):,}")
-    print_sections([titled(table(words, title, "model revision- why added-", rows))], console, words)
+    title = words.say("catalog.failures_title", place=place, n=f"{len(rows) + more:,}")
+    further = [Line(words.say("catalog.more", n=f"{more:,}"))] if more else []
+    print_sections([titled(table(words, title, "model revision- why added-", rows), *further)], console, words)
 
 
 def print_check(place: str, checked: int, problems: Sequence[Any], console: Console, *, lang: str = "en") -> None:

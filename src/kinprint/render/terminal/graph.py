@@ -1,5 +1,7 @@
 """Print the family graph of a catalog."""
 
+from collections import Counter
+
 from rich.console import Console
 
 from kinprint.render.content.blocks import Block, Line, Section
@@ -98,16 +100,33 @@ def _strongest_first(edges: list[GraphEdge]) -> list[GraphEdge]:
 
 
 def _edges(graph: FamilyGraph, edges: list[GraphEdge], title: str, words: Words) -> Section:
-    rows = []
+    rows, names = [], _names(graph)
     for edge in edges[:_MOST_LINES]:
-        base = DASH if edge.declared_base is None else graph.nodes[edge.declared_base].name
+        base = DASH if edge.declared_base is None else names[edge.declared_base]
         p = DASH if edge.log10_p is None else f"{edge.log10_p:.1f}"
         share = DASH if edge.log10_p is None else f"{100 * edge.in_place:.0f}%"
         note = sentence(words, edge.reason) if edge.reason is not None else name(_state(edge, words))
-        a, b = graph.nodes[edge.a].name, graph.nodes[edge.b].name
-        rows.append((name(a), name(b), figure(p, edge.log10_p), figure(share, edge.in_place), name(base), note))
+        rows.append(
+            (
+                name(names[edge.a]),
+                name(names[edge.b]),
+                figure(p, edge.log10_p),
+                figure(share, edge.in_place),
+                name(base),
+                note,
+            )
+        )
     more = [Line(words.say("graph.more", n=len(edges) - len(rows)))] if len(edges) > len(rows) else []
     return titled(table(words, title, "graph_a graph_b log10_p# in_place# graph_base note", rows), *more)
+
+
+def _names(graph: FamilyGraph) -> list[str]:
+    """Return the names of all entries, with their commits where several have one name."""
+    times = Counter(node.name for node in graph.nodes)
+    return [
+        f"{node.name}@{node.revision[:8]}" if times[node.name] > 1 and node.revision else node.name
+        for node in graph.nodes
+    ]
 
 
 def _unexplained(edge: GraphEdge) -> bool:
