@@ -7,7 +7,8 @@ import pytest
 
 from kinprint.evidence.common_start import INITIALISATION, TRAINING, UNCLEAR, Origin
 from kinprint.evidence.facts import Facts, Identity
-from kinprint.evidence.verdict import DISTILLATION, LOG10_ALPHA, decide
+from kinprint.evidence.untested import DISTILLATION
+from kinprint.evidence.verdict import LOG10_ALPHA, decide
 from kinprint.results.findings import (
     CLASSES,
     DERIVED,
@@ -373,7 +374,7 @@ def test_tests_that_were_off_are_untested_and_lend_no_assumption():
     assert "layer map: residual widths differ: 96 and 48" in verdict.untested
     assert "router: one side has no router" in verdict.untested
     assert "heads" in verdict.untested
-    assert verdict.untested[-1] == DISTILLATION
+    assert verdict.untested[0] == DISTILLATION
     assert verdict.assumptions == ("neurons have no order of their own",)
     assert verdict.tests == 1
 

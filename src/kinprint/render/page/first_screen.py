@@ -27,19 +27,20 @@ _HEADLINE, _LINE = 200, 600  # characters
 def first_screen(report: Report, words: PageWords) -> dict[str, Any]:
     """Return what the first screen shows."""
     verdict, answer = report.verdict, answer_of(report, words)
-    shown = {"light": "off", "reasons": (), "claim": None, "picture": _drawn(report, words)}
+    shown = {"light": "off", "reasons": (), "claim": None, "untested": None, "picture": _drawn(report, words)}
     if verdict is None or answer is None:
         why = f"{words.say('verdict.not_comparable')} {words.said(report.reason)}" if report.reason else None
         return {**shown, "headline": words.say("verdict.none"), "sentence": why or words.say("verdict.none.why")}
     headline, sentence = answer.verdict, words.sentence(verdict.sentence, 900)
-    if verdict.class_ == findings.NO_EVIDENCE:
-        sentence = escape(words.say("verdict.nothing_found"))
+    if answer.sentence != words.engine(verdict.sentence).text:  # a plainer one
+        sentence = escape(answer.sentence)
     return {
         **shown,
         "light": _LIGHTS.get(verdict.class_, "off"),
         "headline": powers(printable(headline[:1].upper() + headline[1:], _HEADLINE)),
         "sentence": sentence,
         "reasons": [powers(printable(text, _LINE)) for text in answer.reasons],
+        "untested": powers(printable(answer.untested, _LINE)) if answer.untested else None,
         "claim": words.label("claim", verdict.class_),
     }
 
