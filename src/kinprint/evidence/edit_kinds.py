@@ -201,13 +201,13 @@ def _depth_change(facts: Facts) -> tuple[str | None, Text]:
     found, counts = facts.alignment, {"a": facts.layers_a, "b": facts.layers_b}
     matched = [item for item in found.layers if item.sources]
     used = [source for item in matched for source in item.sources]
-    whole = not (found.unread or found.unread_a)
-    # the copies of one layer are near-copies; halves of a layer, or the mean of two, match it less
+    # copies of a layer are near-copies; halves of a layer, or the mean of two, match it less
     near = all((item.correlation or 0.0) >= HEAVY for item in matched)
+    known = near and not (found.unread or found.unread_a)
     every = len(matched) == facts.layers_b and len(set(used)) == facts.layers_a
-    if whole and near and every and found.kind in (REPEATS, BLOCKS):
+    if known and every and found.kind in (REPEATS, BLOCKS):
         return "repeated", Text("with layers repeated (A has {a} layers, B has {b})", **counts)
-    if whole and found.kind == SUBSEQUENCE and len(matched) == len(used) == min(counts.values()) < max(counts.values()):
+    if known and found.kind == SUBSEQUENCE and len(matched) == len(used) == min(counts.values()) < max(counts.values()):
         return "more_or_fewer", Text("by leaving out or adding layers (A has {a} layers, B has {b})", **counts)
     return None, Text("by dropping, repeating or moving layers")
 

@@ -243,7 +243,8 @@ def _untested(verdict: Verdict, words: Words) -> str | None:
         return None
     shown = said[:2] if sum(map(len, said[:2])) <= ROOM else said[:1]
     more = len(said) - len(shown)
-    return words.say("answer.untested.more" if more else "answer.untested", said="; ".join(shown), n=more)
+    listed = "; ".join(shown)
+    return words.say("answer.untested.more", said=listed, n=more) if more else f"{listed}."
 
 
 def next_step(report: Report, verdict: Verdict, *, page: bool) -> str:
