@@ -23,10 +23,14 @@ def untested(facts: Facts) -> tuple[Text, ...]:
     why = [Text("control {name} was not run: {reason}", name=word(c.name), reason=c.reason) for c in missing]
     named = [(control.name in OWN_CONTROLS, said) for control, said in zip(missing, why, strict=True)]
     asked, own = ([said for mine, said in named if mine == ours] for ours in (False, True))
-    sides = (("A", facts.alignment.unread_a), ("B", facts.alignment.unread))
-    large = [
-        Text("layers {runs} of {side}: not read", runs=ranges(unread), side=side) for side, unread in sides if unread
-    ]
+    of_a, of_b = facts.alignment.unread_a, facts.alignment.unread
+    if of_a and of_a == of_b:
+        large = [Text("layers {runs} of both models: not read", runs=ranges(of_a))]
+    else:
+        sides = (("A", of_a), ("B", of_b))
+        large = [
+            Text("layers {runs} of {side}: not read", runs=ranges(found), side=side) for side, found in sides if found
+        ]
     off = [item for item in facts.components if item.state == NOT_TESTED and item.note]
     off.sort(key=lambda item: item.component not in _LARGE)
     parts = [labelled(word(item.component), item.note) for item in off]

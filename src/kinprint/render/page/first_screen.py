@@ -37,10 +37,10 @@ def first_screen(report: Report, words: PageWords) -> dict[str, Any]:
     return {
         **shown,
         "light": _LIGHTS.get(verdict.class_, "off"),
-        "headline": powers(printable(headline[:1].upper() + headline[1:], _HEADLINE)),
+        "headline": _begun(powers(printable(headline, _HEADLINE))),
         "sentence": sentence,
         "reasons": [powers(printable(text, _LINE)) for text in answer.reasons],
-        "untested": powers(printable(answer.untested, _LINE)) if answer.untested else None,
+        "untested": _begun(powers(printable(answer.untested, _LINE))) if answer.untested else None,
         "claim": words.label("claim", verdict.class_),
     }
 
@@ -71,6 +71,11 @@ def _drawn(report: Report, words: PageWords) -> dict[str, Any] | None:
         "drawn": words.say("picture.drawn", n=picture.tensors),
         "synthetic": words.say("picture.synthetic") if report.a.synthetic or report.b.synthetic else None,
     }
+
+
+def _begun(text: str) -> str:
+    """Begin with a capital."""
+    return text[:1].upper() + text[1:]
 
 
 def _anchor(at: float) -> str:
