@@ -10,8 +10,8 @@ from kinprint.lab.zoo import derive
 from kinprint.lab.zoo.derive.states import mapped, matrices
 from kinprint.results.options import Options
 from kinprint.sources.settings import Settings
-from support.red_team.disguises import averaged_layers
 from support.places import DEMO_MODELS, FAMILY_MODELS
+from support.red_team.disguises import averaged_layers
 
 QUICK = Options(metrics=("pearson",))
 EXPERT = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}

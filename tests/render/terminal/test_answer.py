@@ -169,3 +169,13 @@ def test_where_the_budget_was_too_small_a_larger_one_is_proposed(other):
     said = answer(kinprint.compare(a, b, budget="100kB"), 200)
     assert said.endswith(f"  kinprint compare --budget 1MB {a} {b}\n")
     assert " 0 MB" not in said
+
+
+def test_the_readme_shows_what_is_printed(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    shown = (
+        (ROOT / "README.md")
+        .read_text(encoding="utf-8")
+        .split("$ kinprint compare demo/models/base demo/models/grown\n")[1]
+    )
+    assert answer(kinprint.compare("demo/models/base", "demo/models/grown")).startswith(shown.split("```")[0])
