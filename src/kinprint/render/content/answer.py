@@ -83,7 +83,7 @@ def answer_of(report: Report, words: Words) -> Answer | None:
         _sentence(report, verdict, words),
         (*_reasons(report, verdict, words)[:MOST], *_towers(report, words)),
         partial(_line, picture, words) if (picture := picture_of(report)) is not None else None,
-        _untested(verdict, words),
+        untested(verdict, words),
     )
 
 
@@ -209,7 +209,7 @@ def _together(test: EvidenceTest, words: Words) -> str | None:
     if test.name not in _CORRELATIONS or test.statistic is None or test.null_mean is None or test.null_sd is None:
         return None
     figures = {"x": test.statistic, "mean": test.null_mean, "sd": test.null_sd}
-    shown = {name: decimals(value, 2) for name, value in figures.items()}
+    shown = {name: decimals(value, 3 if 0 < test.null_sd < 0.005 else 2) for name, value in figures.items()}
     return words.say("answer.together", scope=words.part(test.scope), **shown)
 
 
@@ -236,12 +236,14 @@ def _line(picture: Picture, words: Words, columns: int) -> str:
     return words.say("answer.picture", scope=words.part(picture.role), line="".join(drawn), **picture.figures)
 
 
-def _untested(verdict: Verdict, words: Words) -> str | None:
-    """Name the first thing that was not tested, and the second if there is room."""
+def untested(verdict: Verdict, words: Words, *, why: bool = True) -> str | None:
+    """Name the first thing that was not tested, and the second if there is room; with `why` beside its reason."""
     said = [words.reason(text).text.rstrip(".") for text in verdict.untested]
     if not said:
         return None
-    shown = said[:2] if sum(map(len, said[:2])) <= ROOM else said[:1]
+    if not why:
+        said = [text.split(": ", 1)[0] for text in said]
+    shown = said[:2] if sum(map(len, said[:2])) <= (ROOM if why else ROOM // 2) else said[:1]
     more = len(said) - len(shown)
     listed = "; ".join(shown)
     return words.say("answer.untested.more", said=listed, n=more) if more else f"{listed}."

@@ -6,7 +6,7 @@ from typing import Any
 from markupsafe import escape
 
 from kinprint._util.plain import printable
-from kinprint.render.content.answer import SPREAD, answer_of, picture_of
+from kinprint.render.content.answer import SPREAD, answer_of, picture_of, untested
 from kinprint.render.page.markup import PageWords, powers
 from kinprint.results import findings
 from kinprint.results.report import Report
@@ -34,13 +34,14 @@ def first_screen(report: Report, words: PageWords) -> dict[str, Any]:
     headline, sentence = answer.verdict, words.sentence(verdict.sentence, 900)
     if answer.sentence != words.engine(verdict.sentence).text:  # a plainer one
         sentence = escape(answer.sentence)
+    left = untested(verdict, words, why=False)
     return {
         **shown,
         "light": _LIGHTS.get(verdict.class_, "off"),
         "headline": _begun(powers(printable(headline, _HEADLINE))),
         "sentence": sentence,
         "reasons": [powers(printable(text, _LINE)) for text in answer.reasons],
-        "untested": _begun(powers(printable(answer.untested, _LINE))) if answer.untested else None,
+        "untested": _begun(printable(left, _LINE)) if left else None,
         "claim": words.label("claim", verdict.class_),
     }
 
