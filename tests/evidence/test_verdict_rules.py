@@ -379,6 +379,16 @@ def test_tests_that_were_off_are_untested_and_lend_no_assumption():
     assert verdict.tests == 1
 
 
+def test_what_most_readers_would_miss_stands_first_among_what_was_not_tested():
+    unread = LayerAlignment("ok", "identity", (), (), unread=(4, 5, 6), unread_a=(4, 5, 6))
+    parts = [ComponentFinding(name, "not tested", 0, 0, None, "no room") for name in ("router", "attention")]
+    said = decide(facts(alignment=unread, components=parts, limits=("asked for",), untested=("see --deep",))).untested
+    first = ["asked for", "layers 4–6 of both models: not read", "attention: no room", DISTILLATION, "see --deep"]
+    assert [*said[:6]] == [*first, "router: no room"]
+    one = decide(facts(alignment=replace(unread, unread=(4,), unread_a=()), components=parts)).untested
+    assert one[0] == "layers 4 of B: not read"
+
+
 def test_the_strongest_tests_come_first():
     tests = [finding(-10.0, scope="weak"), finding(-90.0, scope="strong"), finding(-50.0, scope="middle")]
     verdict = decide(facts(tests=tests))

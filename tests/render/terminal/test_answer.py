@@ -171,6 +171,34 @@ def test_where_the_budget_was_too_small_a_larger_one_is_proposed(other):
     assert " 0 MB" not in said
 
 
+def with_map(report, *sources, layers=None):
+    """Return a report whose layers of B match these of A: one, several, or none."""
+    found = report.evidence.alignment
+    each = [one if isinstance(one, tuple) else (one,) for one in sources]
+    made = tuple(
+        replace(found.layers[0], layer=layer, source=first, also=tuple(also), shared=first is not None)
+        for layer, (first, *also) in enumerate(each)
+    )
+    evidence = replace(report.evidence, alignment=replace(found, layers=made))
+    return replace(report, evidence=evidence, b=replace(report.b, layers=layers or len(made)))
+
+
+@pytest.mark.parametrize(
+    ("sources", "layers", "said"),
+    [
+        ((0, 1, 2), None, "All 3 layers of B match the layer at the same place in A."),
+        ((0, 1, 0, 1), None, "Layers 0–3 of B match layers 0, 1, 0, 1 of A, in this order."),
+        ((0, (1, 3), 5), None, "Layers 0–2 of B match layers 0, 1+3, 5 of A, in this order."),
+        ((*range(10), *range(5, 12)), None, "Layers 0–16 of B match layers 0–9, 5–11 of A, in this order."),
+        ((0, None, 2), None, "2 of 3 layers of B match a layer of A."),
+        ((0, 1), 8, "2 of 2 layers of B that were read match a layer of A."),
+    ],
+)
+def test_the_layer_map_is_the_first_reason_as_far_as_it_is_known(sources, layers, said):
+    shown = answer(with_map(with_base("finetune"), *sources, layers=layers), 200)
+    assert next(line for line in shown.splitlines() if line.startswith("•")) == f"• {said}"
+
+
 def test_the_readme_shows_what_is_printed(monkeypatch):
     monkeypatch.chdir(ROOT)
     shown = (
