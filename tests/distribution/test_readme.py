@@ -46,11 +46,12 @@ def test_commands_and_options_exist(page):
 
 
 def test_exit_codes_are_those_of_the_program():
-    codes = {int(code): said for code, said in re.findall(r"^\| (\d+) \| (.+) \|$", README, re.MULTILINE)}
+    page = (ROOT / "docs" / "reports.md").read_text(encoding="utf-8").split("## Exit codes")[1].split("\n## ")[0]
+    codes = {int(code): said for code, said in re.findall(r"^\| (\d+) \| (.+) \|$", page, re.MULTILINE)}
     raised = {kind.exit_code for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "exit_code")}
     assert raised | set(EXIT_CODES.values()) | {0, 2, 14, 130} == codes.keys()
     for name, code in (DECLARED_CODES | {"no_evidence": NO_EVIDENCE_CODE}).items():
-        assert f"{code} `{name.replace('_', '-')}`" in README or f"{code} is\n`{name.replace('_', '-')}`" in README
+        assert f"{code} `{name.replace('_', '-')}`" in page or f"{code} is\n`{name.replace('_', '-')}`" in page
 
 
 def test_extras_are_those_of_the_project():

@@ -11,6 +11,7 @@ from kinprint.lab.zoo.derive.states import mapped, matrices
 from kinprint.results.options import Options
 from kinprint.sources.settings import Settings
 from support.places import DEMO_MODELS, FAMILY_MODELS
+from support.red_team.disguises import averaged_layers
 
 QUICK = Options(metrics=("pearson",))
 EXPERT = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
@@ -161,6 +162,35 @@ CASES = {
     "rank 32, int8": (only(lambda s: derive.quantise(truncated(s, 32), 8)), "rank_truncated", "quantised"),
     "noise, int8": (only(lambda s: derive.quantise(derive.noise(s, 0.1, 3), 8)), "noise_added", "quantised"),
 }  # fmt: skip
+
+
+REPEATED, MORE = (
+    "with layers repeated (A has {} layers, B has {})",
+    "by leaving out or adding layers (A has {} layers, B has {})",
+)
+DEPTHS = {
+    "stacked": (lambda s, c: derive.stack_layers(s, c, (0, 1, 2, 1, 2, 3)), "repeated", REPEATED.format(4, 6)),
+    "each twice": (lambda s, c: derive.stack_layers(s, c, (0, 0, 1, 1, 2, 2, 3, 3)), "repeated", REPEATED.format(4, 8)),
+    "dropped": (three_layers, "more_or_fewer", MORE.format(4, 3)),
+    "dropped and repeated": (lambda s, c: derive.stack_layers(s, c, (0, 1, 1, 2)), None, "by dropping, repeating or moving layers"),
+    "fewer, in another order": (lambda s, c: derive.stack_layers(s, c, (3, 0, 2)), None, "by dropping, repeating or moving layers"),
+    "averaged": (averaged_layers, None, "by dropping, repeating or moving layers"),
+}  # fmt: skip
+BACK = {"stacked": REPEATED.format(6, 4), "each twice": REPEATED.format(8, 4), "dropped": MORE.format(3, 4)}
+
+
+@pytest.mark.parametrize("case", DEPTHS)
+def test_what_was_done_to_layers_is_said_as_far_as_the_map_shows_it(case, tmp_path):
+    state, config, tokenizer = derive.load_state(DEMO_MODELS / "base")
+    make, variant, phrase = DEPTHS[case]
+    derive.save_state(tmp_path, *make(state, config), tokenizer)
+    forth, back = (
+        compare(str(a), str(b), QUICK, settings=Settings()).verdict
+        for a, b in ((DEMO_MODELS / "base", tmp_path), (tmp_path, DEMO_MODELS / "base"))
+    )
+    for verdict, said in ((forth, phrase), (back, BACK.get(case, phrase))):
+        assert (verdict.class_, verdict.kind, verdict.variant) == ("derived", "depth_changed", variant)
+        assert f"derives from the other {said}" in verdict.sentence
 
 
 SINGLES = [case for case in CASES if "," not in case][::4]

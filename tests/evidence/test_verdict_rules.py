@@ -7,7 +7,8 @@ import pytest
 
 from kinprint.evidence.common_start import INITIALISATION, TRAINING, UNCLEAR, Origin
 from kinprint.evidence.facts import Facts, Identity
-from kinprint.evidence.verdict import DISTILLATION, LOG10_ALPHA, decide
+from kinprint.evidence.untested import DISTILLATION
+from kinprint.evidence.verdict import LOG10_ALPHA, decide
 from kinprint.results.findings import (
     CLASSES,
     DERIVED,
@@ -373,9 +374,19 @@ def test_tests_that_were_off_are_untested_and_lend_no_assumption():
     assert "layer map: residual widths differ: 96 and 48" in verdict.untested
     assert "router: one side has no router" in verdict.untested
     assert "heads" in verdict.untested
-    assert verdict.untested[-1] == DISTILLATION
+    assert verdict.untested[0] == DISTILLATION
     assert verdict.assumptions == ("neurons have no order of their own",)
     assert verdict.tests == 1
+
+
+def test_what_most_readers_would_miss_stands_first_among_what_was_not_tested():
+    unread = LayerAlignment("ok", "identity", (), (), unread=(4, 5, 6), unread_a=(4, 5, 6))
+    parts = [ComponentFinding(name, "not tested", 0, 0, None, "no room") for name in ("router", "attention")]
+    said = decide(facts(alignment=unread, components=parts, limits=("asked for",), untested=("see --deep",))).untested
+    first = ["asked for", "layers 4–6 of both models: not read", "attention: no room", DISTILLATION, "see --deep"]
+    assert [*said[:6]] == [*first, "router: no room"]
+    one = decide(facts(alignment=replace(unread, unread=(4,), unread_a=()), components=parts)).untested
+    assert one[0] == "layers 4 of B: not read"
 
 
 def test_the_strongest_tests_come_first():

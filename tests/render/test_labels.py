@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from kinprint.evidence.edit_kinds import _PLAIN, _REPLACED
-from kinprint.evidence.words import word
+from kinprint.evidence.words import _TESTS, word
 from kinprint.render.content.pairs import legend
 from kinprint.render.markdown.report import pairs_markdown, report_markdown
 from kinprint.render.notebook.report import pairs_notebook, report_notebook
@@ -52,6 +52,11 @@ def _text(page: str) -> str:
 
 def with_verdict(**changes) -> Report:
     return replace(REPORT, verdict=replace(REPORT.verdict, **changes))
+
+
+def test_what_a_test_would_have_told_is_no_claim():
+    named = [name for name in map(str, _TESTS) if not IN_ENGLISH.label("off", name).startswith(("whether ", "which "))]
+    assert named == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -239,11 +239,11 @@ def test_bounds_are_marked_and_nothing_else_is():
 
 def test_tests_have_plain_names():
     drawn = "".join(re.findall(r"<text.*?</text>", report_notebook(REPORT)))
-    assert "Rows match their own place: mlp_up" in drawn
+    assert "Rows match their own place: MLP up matrices" in drawn
     assert not any(test.name in drawn for test in REPORT.evidence.tests)
     tests = tuple(replace(test, name="a_new_test") for test in REPORT.evidence.tests)
     unknown = report_notebook(replace(REPORT, evidence=replace(REPORT.evidence, tests=tests)))
-    assert "a new test: mlp_up" in unknown
+    assert "a new test: MLP up matrices" in unknown
 
 
 def test_the_chart_fits_any_width_and_says_its_scale():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kinprint._util.records import dataclass
 from kinprint.align.assignment import PERMUTED, SUBSET
-from kinprint.align.layer_alignment import SHUFFLED
+from kinprint.align.layer_alignment import BLOCKS, REPEATS, SHUFFLED, SUBSEQUENCE
 from kinprint.arch import Axis
 from kinprint.edits.rounding import ZERO_LEVEL
 from kinprint.evidence.components import BY_PRODUCTS, HEADS_MAY_DIFFER, PART_ROLES, would_show_copy
@@ -130,7 +130,7 @@ def name_kind(facts: Facts) -> Kind:
     trained = names in (("fine_tuned", "quantised"), ("continued_pretraining", "quantised"))
     return Kind(
         "trained_and_quantised" if trained else first.name,
-        phrase if how is None else Text("{edits}, computing {how}", edits=phrase, how=how),
+        phrase if how is None else Text("{edits} (computing {how})", edits=phrase, how=how),
         tuple(reason for item in found for reason in item.reasons),
         first.variant,
         names,
@@ -196,6 +196,22 @@ def _map_text(alignment: LayerAlignment) -> str:
     return ", ".join("none" if low is None else f"{low}" if low == high else f"{low}–{high}" for low, high in runs)
 
 
+def _depth_change(facts: Facts) -> tuple[str | None, Text]:
+    """Say whether layers repeat, or one model has more of them, where every layer of the map bears it out; else what it may be."""
+    found, counts = facts.alignment, {"a": facts.layers_a, "b": facts.layers_b}
+    matched = [item for item in found.layers if item.sources]
+    used = [source for item in matched for source in item.sources]
+    # copies of a layer are near-copies; halves of a layer, or the mean of two, match it less
+    near = all((item.correlation or 0.0) >= HEAVY for item in matched)
+    known = near and not (found.unread or found.unread_a)
+    every = len(matched) == facts.layers_b and len(set(used)) == facts.layers_a
+    if known and every and found.kind in (REPEATS, BLOCKS):
+        return "repeated", Text("with layers repeated (A has {a} layers, B has {b})", **counts)
+    if known and found.kind == SUBSEQUENCE and len(matched) == len(used) == min(counts.values()) < max(counts.values()):
+        return "more_or_fewer", Text("by leaving out or adding layers (A has {a} layers, B has {b})", **counts)
+    return None, Text("by dropping, repeating or moving layers")
+
+
 def _rebuilt(facts: Facts) -> Iterator[Kind]:
     """Name changes of the model's structure: experts, basis, layers, neurons."""
     upcycled = [item for item in facts.experts if item.shared and item.source is None]
@@ -224,7 +240,8 @@ def _rebuilt(facts: Facts) -> Iterator[Kind]:
         if facts.alignment.kind == SHUFFLED and facts.layers_a == facts.layers_b == len(sources):
             yield Kind("layers_reordered", Text("by putting its layers in another order"), (text,))
         else:
-            yield Kind("depth_changed", Text("by dropping, repeating or moving layers"), (text,))
+            variant, phrase = _depth_change(facts)
+            yield Kind("depth_changed", phrase, (text,), variant)
     elif lost := _lost_layers(facts):
         text = Text("layers {runs} match none of the other model, and the others hardly changed", runs=lost)
         yield Kind("layers_replaced", Text("with some of its layers replaced"), (text,))
@@ -242,7 +259,7 @@ def _rebuilt(facts: Facts) -> Iterator[Kind]:
     if facts.basis is None and attention is not None and attention.shared and attention.note is BY_PRODUCTS:
         n, m = attention.shared, attention.tested
         reason = Text("attention agrees in {n} of {m} layers once its heads are summed up, and not in place", n=n, m=m)
-        yield Kind("heads_reordered", Text("with its attention heads reordered, or turned in themselves"), (reason,))
+        yield Kind("heads_reordered", Text("with its attention heads reordered or turned"), (reason,))
 
 
 def _negated(facts: Facts) -> Iterator[Kind]:

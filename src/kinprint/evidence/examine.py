@@ -86,9 +86,8 @@ def _gathered(case: Case, tell: Progress) -> tuple[Facts, list[Text]]:
         neuron_kind=neurons.kind,
         basis=turned,
         able=able if seen is None else seen,
+        limits=[*([no_merge] if no_merge else []), *scope.limits],
         untested=[
-            *([no_merge] if no_merge else []),
-            *scope.limits,
             *(found.untested for found in (neurons, basis, rotated, edits) if found.untested),
         ]
         + ([unsaid] if unsaid else []),

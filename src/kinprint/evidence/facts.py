@@ -53,7 +53,8 @@ class Facts:
     neuron_kind: str | None = None  # "permuted", "subset", … where neurons were matched one by one
     basis: str | None = None  # "reordered" where the residual stream had to be aligned first
     able: frozenset[tuple[str, str]] = frozenset()  # tests, by name and scope, that see a planted relation
-    untested: Sequence[Text] = ()
+    limits: Sequence[Text] = ()  # what was asked for and not done, or not read
+    untested: Sequence[Text] = ()  # what was not looked for
     null: Text | None = None
     broken: Sequence[Text] = ()  # why tests or searches could not run: then nothing is concluded by elimination
     function: findings.FunctionFinding | None = None

@@ -116,7 +116,7 @@ def _search_neurons(case: Case, assessment: Assessment, stages: list[Text]) -> t
     unmatched = mlp is None or not mlp.shared or assessment.layers.unmatched("mlp")
     suspicious = found_related and unmatched and not experts
     if not suspicious and not case.options.deep:
-        why = Text("the MLPs share in place") if found_related else Text("nothing suggests it; --deep looks anyway")
+        why = Text("the MLPs share in place") if found_related else Text("nothing suggests it (--deep looks anyway)")
         stages.append(Text("reordered neurons were not looked for: {why}", why=why))
         return assessment, NeuronEvidence(untested=None if found_related else labelled(REORDERED_NEURONS, why))
     layers = assessment.layers

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kinprint.evidence.common_start import CLOSE, INITIALISATION, TRAINING, UNCLEAR
-from kinprint.evidence.components import ENDS, NOT_TESTED
+from kinprint.evidence.components import ENDS
 from kinprint.evidence.edit_kinds import MATCHES_NEURONS, Kind, is_merge, name_kind
 from kinprint.evidence.facts import Facts, likeness
+from kinprint.evidence.untested import OWN_CONTROLS, untested
 from kinprint.evidence.words import word
 from kinprint.results import findings
 from kinprint.text import Text, Value, joined, labelled, within
@@ -29,14 +30,6 @@ MOST_NEURONS = 0.5  # share of a layer's neurons paired, beyond which no matched
 
 BY_ORDER = frozenset({"fixed_points", "fixed_points_aligned", "gram_fixed_points", "expert_map"})
 """Tests that neurons stand in one order: nothing but shared weights or a shared start gives that, matched hidden states do not."""
-
-OWN_CONTROLS = ("self", "shuffled self", "rotated self", "rotated shuffled self")
-"""What runs unasked: the first two with every verdict, the others where a rotated basis was looked for."""
-
-DISTILLATION = Text(
-    "distillation and training on another model's output: not seen in weights, unless hidden states were matched, which can "
-    "leave agreement"
-)
 
 
 def decide(facts: Facts) -> findings.Verdict:
@@ -243,7 +236,7 @@ def _verdict(facts: Facts, rules: Sequence[findings.Rule], kind: Kind | None) ->
         layer_map=_layer_map(facts) if related else None,
         reasons=_reasons(facts, class_, kind, why),
         against=_against(facts, class_),
-        untested=_untested(facts),
+        untested=untested(facts),
         assumptions=tuple(dict.fromkeys(text for test in tested for text in test.assumptions)),
         rules=tuple(rules),
         log10_alpha=LOG10_ALPHA,
@@ -325,18 +318,18 @@ def _derived(kind: Kind, p: int, *, direct: bool) -> Text:
     said: dict[str, Value] = {"how": kind.phrase, "p": p}
     if kind.phrase is None:
         return Text(
-            "One of the two models derives from the other, or both derive from a common ancestor: if they were unrelated, "
+            "One of the two models derives from the other, or both derive from a common ancestor. If they were unrelated, "
             "agreement like this would have a chance below 10^{p}.",
             p=p,
         )
     if direct:
         return Text(
-            "One of the two models derives from the other {how}: if they were unrelated, agreement like this would have a "
+            "One of the two models derives from the other {how}. If they were unrelated, agreement like this would have a "
             "chance below 10^{p}.",
             **said,
         )
     return Text(
-        "One of the two models derives from the other {how}, or both derive from a common ancestor: if they were unrelated, "
+        "One of the two models derives from the other {how}; or both derive from a common ancestor. If they were unrelated, "
         "agreement like this would have a chance below 10^{p}.",
         **said,
     )
@@ -472,26 +465,3 @@ def _against(facts: Facts, class_: str) -> tuple[Text, ...]:
     if class_ == findings.NO_EVIDENCE and facts.log10_p is not None and LOG10_ALPHA < facts.log10_p <= -2.0:
         lines.append(Text("one test stands out, but not enough: log10 p {p:.1f} corrected", p=facts.log10_p))
     return tuple(lines)
-
-
-def _untested(facts: Facts) -> tuple[Text, ...]:
-    """Return what was not tested; first the controls that the user asked for."""
-    missing = [control for control in facts.controls if control.status == "not run"]
-    why = [Text("control {name} was not run: {reason}", name=word(c.name), reason=c.reason) for c in missing]
-    named = [(control.name in OWN_CONTROLS, said) for control, said in zip(missing, why, strict=True)]
-    asked, own = ([said for mine, said in named if mine == ours] for ours in (False, True))
-    return tuple(dict.fromkeys([*asked, *facts.untested, *_off(facts), *own, DISTILLATION]))
-
-
-def _off(facts: Facts) -> list[Text]:
-    off = [
-        Text("{test} ({scope}): {reason}", test=word(t.name), scope=t.scope, reason=t.reason)
-        for t in facts.tests
-        if t.reason
-    ]
-    off += [labelled(word(c.component), c.note) for c in facts.components if c.state == NOT_TESTED and c.note]
-    if facts.function is not None and facts.function.same is None:
-        off.append(labelled(Text("whether both compute the same function"), facts.function.said))
-    if facts.alignment.status != findings.TESTED and facts.alignment.reason:
-        off.append(labelled(Text("layer map"), facts.alignment.reason))
-    return off

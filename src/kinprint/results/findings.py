@@ -134,6 +134,11 @@ class LayerAlignment:
         """Every layer of A with each layer of B that matches it."""
         return [(source, item.layer) for item in self.layers for source in item.sources]
 
+    @property
+    def moved(self) -> bool:
+        """Whether a layer of B matches one of A that stands elsewhere."""
+        return any(source != layer for source, layer in self.matches)
+
 
 @dataclass(frozen=True)
 class ComponentFinding:

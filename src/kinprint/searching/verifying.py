@@ -182,7 +182,8 @@ def sentence_of(class_: str, found: Sequence[FoundModel], compared: int, *, more
             said.append(Text("Related to this model, of the {total:,} compared: {n:,}.", **counts))
         said.append(
             Text(
-                "For unrelated models the chance that any one of all agrees like the weakest that is listed is below 10^{p}.",
+                "If this model were unrelated to all of them, the chance that any would agree with it like the weakest "
+                "relative listed is below 10^{p}.",
                 p=math.ceil(max(one.log10_p or 0.0 for one in proven)),
             )
         )

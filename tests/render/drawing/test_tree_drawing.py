@@ -77,7 +77,7 @@ def overlap(one, two):
 def test_the_terminal_shows_arrow_line_and_loner():
     text = printed(forest(["base", "sparse", "tuned", "stranger"]))
     lines = text.splitlines()
-    assert lines[0] == "4 models: one family, one on its own, 1 of 2 edges has a direction"
+    assert lines[0] == "4 models: one family, one on its own, which came first is proposed for 1 of 2 links"
     assert any(line.startswith("├──▶ sparse") for line in lines)
     assert any(line.startswith("└─── tuned") for line in lines)
     assert any(line.startswith("stranger  unrelated to the others") for line in lines)

@@ -107,7 +107,7 @@ def test_every_part_of_the_report_is_on_the_page():
     for words in (
         REPORT.verdict.sentence,
         *REPORT.verdict.against,
-        *REPORT.verdict.untested,
+        *(IN_ENGLISH.reason(said).text for said in REPORT.verdict.untested),
         *(item.role for item in REPORT.summary),
         *(test.name for test in evidence.tests),
         *(IN_ENGLISH.label("test", test.name) for test in evidence.tests),

@@ -52,6 +52,12 @@ def test_it_fits_twenty_lines_of_eighty_columns(other, lang):
     assert sum(line.startswith("•") for line in lines) == (2 if other == "base" else 3)  # equal bytes need no odds
 
 
+def without_layers(report):
+    """Return a report in which the layer map and the controls say nothing, so that there is room for the odds."""
+    unknown = replace(report.evidence.alignment, layers=())
+    return replace(report, evidence=replace(report.evidence, alignment=unknown, controls=()))
+
+
 def test_what_to_try_next_keeps_what_was_chosen_and_does_not_repeat_the_page():
     report, models = with_base("finetune"), f"{DEMO_MODELS / 'base'} {DEMO_MODELS / 'finetune'}"
     assert answer(report).endswith(f"  kinprint compare --html report.html {models}\n")
@@ -62,7 +68,8 @@ def test_what_to_try_next_keeps_what_was_chosen_and_does_not_repeat_the_page():
 
 def test_korean_reasons_name_groups_of_roles_in_korean():
     shown = answer(with_base("permuted"), lang="ko")
-    assert "잔차 차원 96개 중 96개(정규화 가중치)" in shown
+    assert "잔차 스트림 차원 96개 중 96개가" in shown
+    assert "닮았습니다(정규화 가중치 기준)" in shown
     assert "반올림 오차를 제외하면 같은 함수를 계산함" in " ".join(shown.split())
 
 
@@ -90,7 +97,7 @@ def test_what_could_not_be_compared_has_its_reason(tmp_path):
     assert report.verdict.class_ == "not_testable"
     said = answer(report)
     assert said.startswith("Verdict: not testable: their widths differ: 96 and 8\n")
-    assert "• Embedding, Output head, Attention" in said
+    assert "• Embedding, Output matrix (lm_head), Attention" in said
     assert said.count("nothing could be compared") == 1
     assert first_screen(report, PageWords("en"))["headline"] == "Not testable: their widths differ: 96 and 8"
 
@@ -133,14 +140,14 @@ def test_controls_are_told_only_if_they_passed(unrelated, status):
 
 def test_a_figure_that_is_missing_is_not_told_as_zero():
     report = with_base("finetune")
-    assert "go together" in answer(report)
+    assert "correlate at" in answer(report)
     tests = tuple(replace(test, null_sd=None) for test in report.evidence.tests)
-    assert "go together" not in answer(replace(report, evidence=replace(report.evidence, tests=tests)))
+    assert "correlate at" not in answer(replace(report, evidence=replace(report.evidence, tests=tests)))
 
 
 @pytest.mark.parametrize(("lang", "said"), [("en", "in fewer than 1 in 10¹⁴⁸ comparisons"), ("ko", "10¹⁴⁸분의 1 미만")])
 def test_a_bound_is_called_one(lang, said):
-    assert said in answer(with_base("finetune"), 200, lang)
+    assert said in answer(without_layers(with_base("finetune")), 200, lang)
     unrelated = answer(with_base("unrelated"), 200, lang)
     assert not any(word in unrelated for word in ("fewer than", "미만"))
 
@@ -150,8 +157,7 @@ def test_equal_bytes_need_no_odds():
 
 
 def test_one_test_is_no_tests():
-    for name in ("finetune", "unrelated"):
-        report = with_base(name)
+    for report in (without_layers(with_base("finetune")), with_base("unrelated")):
         said = answer(replace(report, verdict=replace(report.verdict, tests=1)), 200)
         assert "1 tests" not in said
         assert "the one test that ran" in said.lower()
@@ -163,3 +169,41 @@ def test_where_the_budget_was_too_small_a_larger_one_is_proposed(other):
     said = answer(kinprint.compare(a, b, budget="100kB"), 200)
     assert said.endswith(f"  kinprint compare --budget 1MB {a} {b}\n")
     assert " 0 MB" not in said
+
+
+def with_map(report, *sources, layers=None):
+    """Return a report whose layers of B match these of A: one, several, or none."""
+    found = report.evidence.alignment
+    each = [one if isinstance(one, tuple) else (one,) for one in sources]
+    made = tuple(
+        replace(found.layers[0], layer=layer, source=first, also=tuple(also), shared=first is not None)
+        for layer, (first, *also) in enumerate(each)
+    )
+    evidence = replace(report.evidence, alignment=replace(found, layers=made))
+    return replace(report, evidence=evidence, b=replace(report.b, layers=layers or len(made)))
+
+
+@pytest.mark.parametrize(
+    ("sources", "layers", "said"),
+    [
+        ((0, 1, 2), None, "All 3 layers of B match the layer at the same place in A."),
+        ((0, 1, 0, 1), None, "Layers 0–3 of B match layers 0, 1, 0, 1 of A, in this order."),
+        ((0, (1, 3), 5), None, "Layers 0–2 of B match layers 0, 1+3, 5 of A, in this order."),
+        ((*range(10), *range(5, 12)), None, "Layers 0–16 of B match layers 0–9, 5–11 of A, in this order."),
+        ((0, None, 2), None, "2 of 3 layers of B match a layer of A."),
+        ((0, 1), 8, "2 of 2 layers of B that were read match a layer of A."),
+    ],
+)
+def test_the_layer_map_is_the_first_reason_as_far_as_it_is_known(sources, layers, said):
+    shown = answer(with_map(with_base("finetune"), *sources, layers=layers), 200)
+    assert next(line for line in shown.splitlines() if line.startswith("•")) == f"• {said}"
+
+
+def test_the_readme_shows_what_is_printed(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    shown = (
+        (ROOT / "README.md")
+        .read_text(encoding="utf-8")
+        .split("$ kinprint compare demo/models/base demo/models/grown\n")[1]
+    )
+    assert answer(kinprint.compare("demo/models/base", "demo/models/grown")).startswith(shown.split("```")[0])

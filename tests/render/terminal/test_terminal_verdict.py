@@ -114,7 +114,10 @@ def test_tests_beside_their_nulls():
     row = cells(text, "Rows", "match", "their", "own", "place", "mlp_up", "128", "4")
     assert [float(cell) for cell in row[6:]] == pytest.approx([128, 4, 128.0, 4.0, 2.0, 62.0, -141.7, -140.4])
     assert "mlp_gate and mlp_up, layer 3" in text
-    assert "Did not run:\n  · Norm scales agree (input_norm): all 4 norms are constant on at least one side" in text
+    assert (
+        "Did not run:\n  · whether norm weights agree (pre-attention norms): all 4 norms are constant on at least one side"
+        in text
+    )
 
 
 def test_the_layer_map():

@@ -1,14 +1,24 @@
 """Say what a comparison found in a few plain lines: what comes first, for readers who are no statisticians."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from kinprint._util.numeric import median
+from kinprint._util.plain import ranges
 from kinprint.render.repeat_command import compare_again
-from kinprint.render.texts.words import Words
-from kinprint.results.findings import IDENTICAL, NO_EVIDENCE, NOT_TESTABLE, SAME_STRUCTURE, EvidenceTest, Verdict
+from kinprint.render.texts.words import Words, decimals
+from kinprint.results.findings import (
+    IDENTICAL,
+    NO_EVIDENCE,
+    NOT_TESTABLE,
+    SAME_STRUCTURE,
+    EvidenceTest,
+    LayerAlignment,
+    LayerFinding,
+    Verdict,
+)
 from kinprint.results.report import Report
 
 # rows of these are neurons
@@ -18,6 +28,8 @@ _CORRELATIONS = ("matrix_correlation", "token_rows", "norm_joint")
 _ORDINARY = math.log10(0.05)  # a p-value above this, after correction, is one that unrelated models give every day
 SPREAD = 3  # standard deviations of the null that a drawing marks
 MOST = 3  # reasons
+ROOM = 200  # characters for what was not tested
+FEW = 12  # layers, or runs of layers, that are named one by one
 MORE = 10  # times the budget, where it was too small for something
 _PLACES = 4  # decimals of a cosine
 
@@ -46,8 +58,7 @@ class Picture:
     @property
     def figures(self) -> dict[str, str]:
         """Cosine, and mean and spread of its null, as they are written: what is less than 1 is not written as 1."""
-        places = next((n for n in range(_PLACES, 2 * _PLACES) if abs(round(self.x, n)) < 1), _PLACES)
-        return {"x": f"{self.x:.{places}f}"} | {name: f"{getattr(self, name):.{_PLACES}f}" for name in ("mean", "sd")}
+        return {name: decimals(getattr(self, name), _PLACES) for name in ("x", "mean", "sd")}
 
 
 @dataclass(frozen=True)
@@ -69,11 +80,17 @@ def answer_of(report: Report, words: Words) -> Answer | None:
     said = words.verdict(verdict.class_, verdict.kind, verdict.variant, verdict.kinds)
     return Answer(
         f"{said}: {_why_not(report, verdict, words)}" if verdict.class_ == NOT_TESTABLE else said,
-        words.engine(verdict.sentence).text,
+        _sentence(report, verdict, words),
         (*_reasons(report, verdict, words)[:MOST], *_towers(report, words)),
         partial(_line, picture, words) if (picture := picture_of(report)) is not None else None,
-        _untested(verdict, words),
+        untested(verdict, words),
     )
+
+
+def _sentence(report: Report, verdict: Verdict, words: Words) -> str:
+    """Return the sentence; where a reason says what would have been noticed, in plainer words, without that."""
+    plainer = verdict.class_ == NO_EVIDENCE and verdict.variant is None and _noticed(report, words)
+    return words.say("verdict.nothing_found") if plainer else words.engine(verdict.sentence).text
 
 
 def _reasons(report: Report, verdict: Verdict, words: Words) -> list[str]:
@@ -85,17 +102,48 @@ def _reasons(report: Report, verdict: Verdict, words: Words) -> list[str]:
     if evidence is None or verdict.log10_p is None or verdict.variant == SAME_STRUCTURE:
         return own
     odds = {"odds": words.odds(verdict.log10_p, bound=verdict.class_ != NO_EVIDENCE), "n": verdict.tests}
+    passed = {control.name for control in evidence.controls if control.status == "passed"}
+    controls = [words.say("answer.controls")] if passed >= _CONTROLS else []
     if verdict.class_ == NO_EVIDENCE:
         said = [words.say("answer.ordinary" if verdict.log10_p > _ORDINARY else "answer.falls_short", **odds)]
-        said += _noticed(report, words)
-        passed = {control.name for control in evidence.controls if control.status == "passed"}
-        return [*said, words.say("answer.controls")] if passed >= _CONTROLS else said
+        return [*said, *_noticed(report, words), *controls]
     found = [t for t in evidence.tests if t.log10_p_claim is not None and t.log10_p_claim <= verdict.log10_alpha]
     found.sort(key=lambda test: test.log10_p_claim or 0.0)
-    lines = ((tell(test, words) for test in found) for tell in (_points, _together))
+    lines = ((tell(test, words) for test in found) for tell in (_points, _found, _together))
     said = [first for each in lines if (first := next(filter(None, each), None))]
-    # bytes that are equal prove it by themselves: no odds enter
-    return [*(said or own[: MOST - 1]), *([] if verdict.class_ == IDENTICAL else [words.say("answer.odds", **odds)])]
+    if verdict.class_ == IDENTICAL:  # bytes that are equal prove it by themselves: nothing is at odds with chance
+        return said or own
+    layers = _layers(evidence.alignment, report.b.layers, words)
+    said = [*layers, *(said or own)[: MOST - len(layers)], *controls]
+    return said if len(said) >= MOST else [*said, words.say("answer.odds", **odds)]
+
+
+def _layers(found: LayerAlignment, layers: int, words: Words) -> list[str]:
+    """Say which layers of A those of B match, as far as they were read."""
+    matched = [item for item in found.layers if item.sources]
+    if not matched:
+        return []
+    if len(matched) < layers:
+        key = "answer.matched.unread" if len(found.layers) < layers else "answer.matched"
+        return [words.say(key, matched=len(matched), layers=len(found.layers))]
+    if all(item.sources == (item.layer,) for item in matched):
+        return [words.say("answer.in_place", n=layers)]
+    return [words.say("answer.mapped", layers=ranges([item.layer for item in matched]), sources=_in_order(matched))]
+
+
+def _in_order(matched: Sequence[LayerFinding]) -> str:
+    """Write the layers of A in the order of B, one by one if they are few, else in runs."""
+    each = ["+".join(map(str, item.sources)) for item in matched]
+    if len(each) <= FEW:
+        return ", ".join(each)
+    runs: list[list[str]] = []
+    for one in each:
+        if runs and one.isdecimal() and runs[-1][-1].isdecimal() and int(one) == int(runs[-1][-1]) + 1:
+            runs[-1] = [runs[-1][0], one]
+        else:
+            runs.append([one])
+    shown = ["–".join(run) for run in runs]
+    return ", ".join([*shown[:FEW], *(["…"] if len(shown) > FEW else [])])
 
 
 def _towers(report: Report, words: Words) -> list[str]:
@@ -146,14 +194,22 @@ def _points(test: EvidenceTest, words: Words) -> str | None:
     if unit is None or test.statistic is None or test.null_mean is None:
         return None
     figures = {"n": f"{test.statistic:.0f}", "all": test.n, "mean": f"{test.null_mean:.0f}"}
-    return words.say("answer.points", units=words.label("axis", unit), scope=words.part(test.scope), **figures)
+    return words.say("answer.points", units=words.label("unit", unit), scope=words.part(test.scope), **figures)
+
+
+def _found(test: EvidenceTest, words: Words) -> str | None:
+    """Tell of neurons that were matched one by one, in place or not."""
+    if test.name != "neuron_match" or test.layer is None or test.statistic is None or test.null_mean is None:
+        return None
+    figures = {"n": f"{test.statistic:.0f}", "all": test.n, "mean": f"{test.null_mean:.0f}"}
+    return words.say("answer.found", layer=test.layer, **figures)
 
 
 def _together(test: EvidenceTest, words: Words) -> str | None:
     if test.name not in _CORRELATIONS or test.statistic is None or test.null_mean is None or test.null_sd is None:
         return None
     figures = {"x": test.statistic, "mean": test.null_mean, "sd": test.null_sd}
-    shown = {name: f"{round(value, 2) + 0.0:.2f}" for name, value in figures.items()}
+    shown = {name: decimals(value, 3 if 0 < test.null_sd < 0.005 else 2) for name, value in figures.items()}
     return words.say("answer.together", scope=words.part(test.scope), **shown)
 
 
@@ -180,11 +236,17 @@ def _line(picture: Picture, words: Words, columns: int) -> str:
     return words.say("answer.picture", scope=words.part(picture.role), line="".join(drawn), **picture.figures)
 
 
-def _untested(verdict: Verdict, words: Words) -> str | None:
-    if not verdict.untested:
+def untested(verdict: Verdict, words: Words, *, why: bool = True) -> str | None:
+    """Name the first thing that was not tested, and the second if there is room; with `why` beside its reason."""
+    said = [words.reason(text).text.rstrip(".") for text in verdict.untested]
+    if not said:
         return None
-    first, more = words.reason(verdict.untested[0]).text, len(verdict.untested) - 1
-    return words.say("answer.untested.more", first=first, n=more) if more else words.say("answer.untested", first=first)
+    if not why:
+        said = [text.split(": ", 1)[0] for text in said]
+    shown = said[:2] if sum(map(len, said[:2])) <= (ROOM if why else ROOM // 2) else said[:1]
+    more = len(said) - len(shown)
+    listed = "; ".join(shown)
+    return words.say("answer.untested.more", said=listed, n=more) if more else f"{listed}."
 
 
 def next_step(report: Report, verdict: Verdict, *, page: bool) -> str:

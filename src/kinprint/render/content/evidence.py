@@ -70,7 +70,7 @@ def _test(name: str, words: Words) -> Cell:
 
 
 def _of(test: findings.EvidenceTest, words: Words) -> str:
-    return f"{words.label('test', test.name)} ({_where(test, words).text})"
+    return words.off(test.name, test.scope, test.layer)
 
 
 def _where(test: findings.EvidenceTest, words: Words) -> Cell:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from kinprint._util.plain import printable, short_names
+from kinprint.render.content.answer import answer_of
 from kinprint.render.content.blocks import FAINT, STRONG, WARNING, Block, Cell, Line, Points, Section, Table
 from kinprint.render.content.cells import beside_null, code, count, facts_table, listing, name, numbers, sentence, table
 from kinprint.render.texts.words import DASH, Words, power_of_ten
@@ -43,7 +44,9 @@ def verdict_section(report: Report, words: Words) -> Section:
     ]
     if verdict.null:
         blocks.append(Line(f"{words.say('verdict.null')}: {words.engine(verdict.null).text}", FAINT))
+    answer = answer_of(report, words)
     for title, texts in (
+        ("verdict.plain", answer.reasons if answer and report.evidence else ()),
         (reasons_title(verdict.class_), verdict.reasons),
         ("verdict.against", verdict.against),
         ("nav.untested", verdict.untested),

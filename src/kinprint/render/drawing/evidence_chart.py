@@ -9,7 +9,7 @@ from kinprint.render.texts.words import Words
 from kinprint.results.findings import SIGN_FLIPS, TESTED, Evidence, EvidenceTest, Verdict
 
 _WIDE, _HIGH = 76.0, 34  # per cent of the width that the longest bar takes, its figure beside it; a name above each bar
-_NAME = 52  # characters above a bar
+_NAME = 64  # characters above a bar
 
 
 def evidence_chart(verdict: Verdict, evidence: Evidence, words: Words, most: int = 5) -> Markup:
@@ -57,7 +57,7 @@ def _bar(place: int, bar: tuple[float, str, bool], last: float, alpha: float, wo
 
 
 def _label(test: EvidenceTest, words: Words) -> str:
-    return f"{words.label('test', test.name)}: {words.in_layer(words.engine(test.scope).text, test.layer)}"
+    return f"{words.label('test', test.name)}: {words.in_layer(words.part(test.scope), test.layer)}"
 
 
 def _share(size: float, last: float) -> float:

@@ -6,7 +6,7 @@ from typing import Any
 from markupsafe import escape
 
 from kinprint._util.plain import printable
-from kinprint.render.content.answer import SPREAD, answer_of, picture_of
+from kinprint.render.content.answer import SPREAD, answer_of, picture_of, untested
 from kinprint.render.page.markup import PageWords, powers
 from kinprint.results import findings
 from kinprint.results.report import Report
@@ -27,19 +27,21 @@ _HEADLINE, _LINE = 200, 600  # characters
 def first_screen(report: Report, words: PageWords) -> dict[str, Any]:
     """Return what the first screen shows."""
     verdict, answer = report.verdict, answer_of(report, words)
-    shown = {"light": "off", "reasons": (), "claim": None, "picture": _drawn(report, words)}
+    shown = {"light": "off", "reasons": (), "claim": None, "untested": None, "picture": _drawn(report, words)}
     if verdict is None or answer is None:
         why = f"{words.say('verdict.not_comparable')} {words.said(report.reason)}" if report.reason else None
         return {**shown, "headline": words.say("verdict.none"), "sentence": why or words.say("verdict.none.why")}
     headline, sentence = answer.verdict, words.sentence(verdict.sentence, 900)
-    if verdict.class_ == findings.NO_EVIDENCE:
-        sentence = escape(words.say("verdict.nothing_found"))
+    if answer.sentence != words.engine(verdict.sentence).text:  # a plainer one
+        sentence = escape(answer.sentence)
+    left = untested(verdict, words, why=False)
     return {
         **shown,
         "light": _LIGHTS.get(verdict.class_, "off"),
-        "headline": powers(printable(headline[:1].upper() + headline[1:], _HEADLINE)),
+        "headline": _begun(powers(printable(headline, _HEADLINE))),
         "sentence": sentence,
         "reasons": [powers(printable(text, _LINE)) for text in answer.reasons],
+        "untested": _begun(printable(left, _LINE)) if left else None,
         "claim": words.label("claim", verdict.class_),
     }
 
@@ -70,6 +72,11 @@ def _drawn(report: Report, words: PageWords) -> dict[str, Any] | None:
         "drawn": words.say("picture.drawn", n=picture.tensors),
         "synthetic": words.say("picture.synthetic") if report.a.synthetic or report.b.synthetic else None,
     }
+
+
+def _begun(text: str) -> str:
+    """Begin with a capital."""
+    return text[:1].upper() + text[1:]
 
 
 def _anchor(at: float) -> str:

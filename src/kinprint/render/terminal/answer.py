@@ -34,7 +34,7 @@ def print_answer(report: Report, console: Console, *, page: bool = False, lang: 
         _say(console, reason, mark=MARK)
     _print_picture(console, made)
     if made.untested is not None:
-        _say(console, made.untested)
+        _say(console, f"{words.say('nav.untested')}: {made.untested}")
     _say(console, words.say("answer.next", full="--full"))
     whole_line(console, f"  {printable(next_step(report, report.verdict, page=page), 4000)}")
 

@@ -18,7 +18,8 @@ def print_search(report: SearchReport, console: Console, *, full: bool = False, 
     if full:
         print_sections(content.search_sections(report, words), console, words)
         return
-    line(console, words.say("search.title", name=content.title(report)), style="dim")
+    question = words.say("search.question", name=content.title(report), entries=f"{report.entries:,}")
+    line(console, question, style="dim")
     print_blocks(content.answer_lines(report, words), console, words)
     if report.found:
         line(console, "")

@@ -35,6 +35,7 @@ def print_tree(tree: FamilyTree, console: Console, *, details: bool = True, lang
     if tree.edges:
         line(console, "")
         line(console, words.say("tree.legend.arrows"), style="dim")
+        line(console, words.say("tree.legend.plain"), style="dim")
     for tie in content.ties(tree):
         line(console, f"{words.say('tree.no_descent')} {content.tie_line(tree, tie, words)}", style="yellow")
     if details and tree.edges:

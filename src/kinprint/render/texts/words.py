@@ -26,7 +26,8 @@ _UNITS = ((10**12, 10**12, "T"), (10**9, 10**8, "B"), (10**6, 10**6, "M"))  # a 
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _RESULT = (("found", "x", ".4g"), ("mean", "m", ".3g"), ("z", "z", ".1f"), ("p", "p", ".1f"), ("corrected", "h", ".1f"))
 """Figures of a test's result: names in the label, in the engine's sentence, and how they are written."""
-_NAMED = ("test", "class", "control")  # identifiers that sentences hold, and that have labels
+_MOST_PLACES = 10  # decimals beyond which what is less than 1 is rounding
+_NAMED = ("test", "class", "control", "component")  # identifiers that sentences hold, and that have labels
 
 
 class Words:
@@ -92,6 +93,8 @@ class Words:
             return self.engine(text)
         values = text.values
         test = values.get("test")
+        if isinstance(test, Text) and "reason" in values:
+            return self._off(test, values)
         if isinstance(test, Text) and "h" in values:
             return self._result(test, values)
         if isinstance(test, Text) and "h" in test.values:  # the strongest of n tests
@@ -106,6 +109,16 @@ class Words:
         figures = {name: DASH if values[key] is None else format(values[key], form) for name, key, form in _RESULT}
         said = self.say("reason.test", test=self.label("test", test), scope=scope, **figures)
         return Phrase(said, where.lang)
+
+    def off(self, test: str, scope: str, layer: int | None = None) -> str:
+        """Name what a test that did not run would have told: its label would be a claim."""
+        what = self.label("off" if self.has(f"off.{test}") else "test", test)
+        return f"{what} ({self.in_layer(self.part(scope), layer)})"
+
+    def _off(self, test: Text, values: Mapping[str, Any]) -> Phrase:
+        """Return why a test did not run, as `kinprint.evidence.untested` has it, after what it would have told."""
+        why = self.engine(values["reason"])
+        return Phrase(f"{self.off(test, values['scope'])}: {why.text}", why.lang)
 
     def in_layer(self, scope: str, layer: int | None) -> str:
         """Return what a test is of, with the layer if it is of one."""
@@ -128,7 +141,7 @@ class Words:
             return "0"
         if 100 <= abs(value) < 1e5:
             return f"{value:.1f}"
-        return f"{value:.4f}" if 1e-3 <= abs(value) < 100 else f"{value:.2e}"
+        return decimals(value, 4) if 1e-3 <= abs(value) < 100 else f"{value:.2e}"
 
     def z(self, value: float | None) -> str:
         """Write a distance from a null in standard deviations."""
@@ -182,6 +195,12 @@ class Words:
         """Name the source of a p-value in a word or two."""
         key = f"how.{method}"
         return self.say(key, draws=draws or 0) if self.has(key) else method.label.render(self.lang)
+
+
+def decimals(value: float, places: int) -> str:
+    """Write a number with so many decimals, or with more where it is less than 1 and they would make it 1."""
+    more = next((n for n in range(places, _MOST_PLACES) if abs(round(value, n)) < 1), places)
+    return f"{round(value, more) + 0.0:.{more}f}"
 
 
 def power_of_ten(exponent: int) -> str:

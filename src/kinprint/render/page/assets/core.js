@@ -44,7 +44,10 @@ const K = (() => {
     const size = Math.abs(value);
     if (size < 1e-12) return '0';
     if (size >= 100 && size < 1e5) return value.toFixed(1);
-    return size >= 1e-3 && size < 100 ? value.toFixed(4) : scientific(value);
+    if (size < 1e-3 || size >= 100) return scientific(value);
+    let places = 4; /* what is less than 1 is not written as 1 */
+    while (size < 1 && places < 10 && Math.abs(Number(value.toFixed(places))) === 1) places += 1;
+    return value.toFixed(places < 10 ? places : 4);
   }
   function zed(value) {
     if (Number.isNaN(value)) return DASH;
