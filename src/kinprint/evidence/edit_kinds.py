@@ -89,6 +89,8 @@ BASES = {
 }
 """How the residual dimensions were changed where that had to be undone first."""
 
+LEANING = -2.0  # log10 p, corrected, of a test that stands out: a part in which one does is not called replaced
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -276,13 +278,21 @@ def _replaced(facts: Facts) -> Iterator[Kind]:
 
 def _would_show(facts: Facts, component: str) -> bool:
     """Whether a test of the part ran that reaches the threshold on a copy, and nothing else explains that it saw none."""
-    if _most_kept(facts, component) >= LESS * max(_kept_in_place(facts), default=1.0):
+    if too_weak(facts, component):
         return False
     if component == "norms" and facts.norms is not None and (facts.norms.is_folded or facts.norms.agree):
         return False
     # MLPs whose neurons were reordered share nothing in place: only where that was looked for, they were replaced
     looked_for = any(test.name in MATCHES_NEURONS for test in facts.ran)
     return would_show_copy(component, facts.ran, facts.able) and (component != "mlp" or looked_for)
+
+
+def too_weak(facts: Facts, component: str) -> bool:
+    """Whether a part that is not shown to share may keep half as much of the other model, or more, as matrices in place do."""
+    scopes = {role.value for role in PART_ROLES.get(component, ())}
+    leaning = any((t.log10_p_claim or 0.0) <= LEANING for t in facts.ran if str(t.scope) in scopes)
+    kept = [1.0 if item.edit == "identical" else abs(item.correlation or 0.0) for item in facts.edits]
+    return leaning or _most_kept(facts, component) >= LESS * (max(kept, default=0.0) or 1.0)
 
 
 def _kept_in_place(facts: Facts) -> list[float]:
@@ -292,7 +302,7 @@ def _kept_in_place(facts: Facts) -> list[float]:
 
 def _most_kept(facts: Facts, component: str) -> float:
     """Return the largest correlation of a part that what was seen allows."""
-    scopes = {role.value for role in PART_ROLES[component]}
+    scopes = {role.value for role in PART_ROLES.get(component, ())}
     tests = [test for test in facts.ran if test.name in CORRELATIONS and str(test.scope) in scopes]
     return max(((t.statistic or 0.0) - (t.null_mean or 0.0) + SURE_SD * (t.null_sd or 0.0) for t in tests), default=0.0)
 

@@ -113,7 +113,9 @@ def likeness(facts: Facts, log10_alpha: float) -> tuple[float | None, float | No
 
 def _no_attention(facts: Facts) -> bool:
     attention = facts.component("attention")
-    return attention is not None and not attention.shared and bool(attention.tested or attention.note is HEADS_MAY_DIFFER)
+    return (
+        attention is not None and not attention.shared and bool(attention.tested or attention.note is HEADS_MAY_DIFFER)
+    )
 
 
 def _values_alone(facts: Facts) -> bool:
@@ -121,7 +123,12 @@ def _values_alone(facts: Facts) -> bool:
     attention = facts.component("attention")
     asked = [t for t in facts.ran if t.name == "matrix_correlation" and str(t.scope) in ("attn_q", "attn_k")]
     seen = len(asked) == 2 and all((t.name, str(t.scope)) in facts.able for t in asked)
-    return attention is not None and attention.shared > 0 and seen and all((t.log10_p_holm or 0.0) > LAYER_ALPHA for t in asked)
+    return (
+        attention is not None
+        and attention.shared > 0
+        and seen
+        and all((t.log10_p_holm or 0.0) > LAYER_ALPHA for t in asked)
+    )
 
 
 def order_alone(neurons: int, width: int) -> float:

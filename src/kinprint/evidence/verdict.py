@@ -106,7 +106,9 @@ def _rules(facts: Facts) -> Iterator[findings.Rule]:
     alike, bound = likeness(facts, LOG10_ALPHA)
     yield findings.Rule(
         "likeness",
-        Text("Do only neurons or value channels agree, no more than if those of one model had been put in the other's order?"),
+        Text(
+            "Do only neurons or value channels agree, no more than if those of one model had been put in the other's order?"
+        ),
         (Text("correlation {x:.2f}; the best order of unrelated neurons gives up to {y:.2f}", x=alike, y=bound),),
         alike is not None and bound is not None and alike <= bound,
         findings.NO_EVIDENCE,

@@ -239,7 +239,9 @@ def _values_in_order(state: State, other: State, config: Config, stem: str) -> S
     (v, o), (mine, theirs) = by_head(state), (by_head(model) for model in (state, other))
     v, o = v.copy(), o.copy()
     for head in range(kv_heads):
-        products = sum(b[head].reshape(size, -1) @ a[head].reshape(size, -1).T for a, b in zip(mine, theirs, strict=True))
+        products = sum(
+            b[head].reshape(size, -1) @ a[head].reshape(size, -1).T for a, b in zip(mine, theirs, strict=True)
+        )
         order = assigned(np.abs(products))
         signs = np.sign(products[np.arange(size), order]).astype(np.float32)
         v[head], o[head] = v[head][order] * signs[:, None], o[head][order] * signs[:, None, None]
