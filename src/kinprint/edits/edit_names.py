@@ -65,6 +65,8 @@ def _named(name: Name, *reasons: Text, symmetric: bool = False) -> NamedEdit:
 
 def _same(edit: PairEdit) -> NamedEdit | None:
     same = edit.identity
+    if same.through is not None:
+        return _named("cast", Text("equal after a cast to {a} and back", a=same.through))
     if same.cast is not None:
         return _named("cast", Text("equal after the cast from {a} to {b}", a=same.dtype_parent, b=same.dtype_child))
     if not same.same_values:

@@ -383,7 +383,7 @@ def _weights(facts: Facts, found: Sequence[Kind]) -> Iterator[Kind]:
         )
         for item in shown[:2]
     )
-    if edit == "cast" and facts.function is not None and facts.function.same is False:
+    if edit == "cast" and not names and facts.function is not None and facts.function.same is False:
         edit = "identical"  # whatever else was changed was not among what was read
     moved = facts.norms is not None and facts.norms.agree is False
     if edit != "quantised" and not ("merged" in names and edit in ("changed", "merged_or_reweighted")):
