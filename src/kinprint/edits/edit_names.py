@@ -112,6 +112,8 @@ def _quantised(edit: PairEdit) -> NamedEdit | None:
         return None
     if grid.factor is not None:
         return _named("scaled", Text("{x:.6g} times the parent, up to rounding", x=grid.factor), *_rounding(grid))
+    if edit.low_rank is not None and edit.low_rank.is_low_rank:  # rounding has no rank
+        return None
     return _named("quantised", *_rounding(grid))
 
 

@@ -36,6 +36,8 @@ Measured on 28 matrices of the demo family: 1.00 for rounding to nearest at 3, 4
 (8 bits) if the parent was fine-tuned before. The value between is a choice: a change below about a fortieth of a step passes.
 """
 
+WHOLLY = 0.999  # share from which nothing but rounding is looked for: rounding to nearest explains all
+
 FP8_DIGITS, FREE, EVEN = 8, 2.0, 0.005
 """Different mantissas that FP8 has at most (E4M3; E5M2 has four), how many times as many the parent's groups have to have (32
 numbers of BF16 have 25 or more), and the slack of the middle between two numbers, of which a scale may have been rounded (2⁻⁸)."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kinprint._util.records import dataclass
-from kinprint.align.assignment import PERMUTED, SUBSET
+from kinprint.align.assignment import PERMUTED, SUBSET, SUBSET_IN_ORDER
 from kinprint.align.layer_alignment import SHUFFLED
 from kinprint.arch import Axis
 from kinprint.edits.rounding import ZERO_LEVEL
@@ -75,7 +75,7 @@ _PLAIN = {
     "scaled": ("scaled", Text("by a common factor")),
     "rescaled": ("rescaled", Text("by factors for rows and columns of its matrices")),
     "truncated": ("rank_truncated", Text("by cutting the rank of its matrices")),
-    "merged_or_reweighted": ("merged", Text("as if averaged with another model, which was not among those given")),
+    "merged_or_reweighted": ("merged", Text("as if averaged with another model")),
     "changed": ("fine_tuned", Text("by further training")),
     "identical": ("fine_tuned", Text("with only some tensors changed")),
 }
@@ -198,6 +198,27 @@ def _map_text(alignment: LayerAlignment) -> str:
     return ", ".join("none" if low is None else f"{low}" if low == high else f"{low}–{high}" for low, high in runs)
 
 
+_NEURONS = {
+    SUBSET: (
+        "width_pruned",
+        Text("by removing and reordering MLP neurons"),
+        Text("its MLP neurons are a subset, reordered"),
+    ),
+    SUBSET_IN_ORDER: (
+        "width_pruned",
+        Text("by removing or adding MLP neurons"),
+        Text("the MLP neurons of one model are some of the other's, in their order"),
+    ),
+    PERMUTED: ("neurons_permuted", Text("with its MLP neurons reordered"), Text("its MLP neurons are reordered")),
+    EXPERTS_REORDERED: ("experts_reordered", Text("with its experts reordered"), Text("its experts are reordered")),
+    EXPERTS_REMOVED: (
+        "experts_removed",
+        Text("by leaving out or adding experts"),
+        Text("the experts of one model are some of the other's"),
+    ),
+}
+
+
 def _rebuilt(facts: Facts) -> Iterator[Kind]:
     """Name changes of the model's structure: experts, basis, layers, neurons."""
     upcycled = [item for item in facts.experts if item.shared and item.source is None]
@@ -214,8 +235,10 @@ def _rebuilt(facts: Facts) -> Iterator[Kind]:
         phrase = Text("with its residual dimensions {basis}", basis=basis)
         yield Kind("re_based", phrase, (Text("residual dimensions are {basis}", basis=basis),), variant=facts.basis)
     matched = [item for item in facts.alignment.layers if item.shared and item.source is not None]
-    # layers that match do not stand where they stood, or some of either side are gone
-    if any(item.source != item.layer or facts.layers_a != facts.layers_b for item in matched):
+    # layers that match do not stand where they stood, or some of either side are gone, or stand for several of the other's
+    pairs = facts.alignment.matches
+    moved = any(item.source != item.layer or facts.layers_a != facts.layers_b for item in matched)
+    if moved or {(layer, source) for source, layer in pairs} != set(pairs):
         text = Text(
             "layers of A in the order of B: {runs} of 0–{last} ({kind})",
             runs=_map_text(facts.alignment),
@@ -230,16 +253,9 @@ def _rebuilt(facts: Facts) -> Iterator[Kind]:
     elif lost := _lost_layers(facts):
         text = Text("layers {runs} match none of the other model, and the others hardly changed", runs=lost)
         yield Kind("layers_replaced", Text("with some of its layers replaced"), (text,))
-    if facts.neuron_kind == SUBSET:
-        text = Text("its MLP neurons are a subset, reordered")
-        yield Kind("width_pruned", Text("by removing and reordering MLP neurons"), (text,))
-    elif facts.neuron_kind == PERMUTED:
-        yield Kind("neurons_permuted", Text("with its MLP neurons reordered"), (Text("its MLP neurons are reordered"),))
-    elif facts.neuron_kind == EXPERTS_REORDERED:
-        yield Kind("experts_reordered", Text("with its experts reordered"), (Text("its experts are reordered"),))
-    elif facts.neuron_kind == EXPERTS_REMOVED:
-        text = Text("the experts of one model are some of the other's")
-        yield Kind("experts_removed", Text("by leaving out or adding experts"), (text,))
+    if facts.neuron_kind in _NEURONS:
+        name, phrase, reason = _NEURONS[facts.neuron_kind]
+        yield Kind(name, phrase, (reason,))
     attention = facts.component("attention")
     if facts.basis is None and attention is not None and attention.shared and attention.note is BY_PRODUCTS:
         n, m = attention.shared, attention.tested
