@@ -5,6 +5,7 @@ import pytest
 
 from kinprint.edits.quantisation_grids import find_grid
 from kinprint.errors import DegenerateInput
+from kinprint.metrics.identity import GRIDS, on_grid
 
 # the steps of BF16 hide eight bits with a free zero: see the test below
 VISIBLE = [
@@ -29,6 +30,26 @@ def test_grids_are_found_with_group_and_bits(make, bits, group, zero, dtype):
         assert (found.bits, found.group, found.row_wise) == (bits, group or 1024, group is None)
         assert found.free_zero is (zero == "free")
         assert found.rounded_share > 0.95
+
+
+@pytest.mark.parametrize("group", [1024, 128, 32])
+@pytest.mark.parametrize("dtype", ["BF16", "F32"])
+@pytest.mark.parametrize("kind", ["F8_E4M3", "F8_E5M2"])
+def test_numbers_of_eight_bits_that_were_written_out_again_are_a_grid(make, kind, dtype, group):
+    A = make.stored(make.weights["gaussian"](np.random.default_rng(1), 16, 1024), dtype)
+    scale = np.repeat(np.abs(A.reshape(16, -1, group)).max(axis=2), group, axis=1) / GRIDS[kind].largest
+    B = make.stored(on_grid(A / scale, kind) * scale, dtype)
+    found = find_grid(A, B, dtype_a=dtype, dtype_b=dtype)
+    assert found.is_quantised is True
+    assert found.bits == 8
+    assert found.group == group or kind == "F8_E5M2"  # of which two groups have no more mantissas than one of E4M3
+    assert found.rounded_share > 0.97
+    trained = find_grid(
+        A + 0.1 * make.weights["gaussian"](np.random.default_rng(2), 16, 1024), B, dtype_a=dtype, dtype_b=dtype
+    )
+    assert trained.is_quantised is True
+    assert trained.rounded_share < 0.97
+    assert find_grid(B, make.stored(B * 1.01, dtype), dtype_a=dtype, dtype_b=dtype).is_quantised is not True
 
 
 def test_eight_bits_with_a_free_zero_are_not_claimed_in_bf16(make):

@@ -8,6 +8,7 @@ import pytest
 from kinprint.comparison.pipeline import compare
 from kinprint.lab.zoo import derive
 from kinprint.lab.zoo.derive.states import mapped, matrices
+from kinprint.metrics.identity import on_grid
 from kinprint.results.options import Options
 from kinprint.sources.settings import Settings
 from support.places import DEMO_MODELS, FAMILY_MODELS
@@ -28,6 +29,15 @@ def truncated(state, rank):
         return (u[:, :rank] * s[:rank]) @ vt[:rank]
 
     return mapped(state, cut, matrices(state, False))
+
+
+def fp8(state):
+    """Round every matrix to FP8 with a scale of its own, as it is read again."""
+    return mapped(
+        state,
+        lambda _, v: on_grid(v * (448.0 / np.abs(v).max()), "F8_E4M3") * (np.abs(v).max() / 448.0),
+        matrices(state, False),
+    )
 
 
 def shuffled(state, config):
@@ -134,6 +144,7 @@ CASES = {
     "scaled down": (only(lambda s: derive.scale(s, 0.7)), "scaled"),
     "pairs rescaled": (only(lambda s: derive.rescale_pairs(s, 1.5)), "scaled"),
     "adapter of rank 4": (only(lambda s: derive.low_rank(s, 4, 0.05, 7)), "lora_merged"),
+    "FP8": (only(lambda s: fp8(s)), "quantised"),
     "fine-tuned": (trained("finetune"), TUNED),
     "trained heavily": (trained("continued"), HEAVY),
     "another's norms": (lambda s, c: (derive.replace_norms(s, model("unrelated")), c), "norms_replaced"),
@@ -156,6 +167,9 @@ CASES = {
                                  "vocabulary_replaced", "quantised"),
     "merged, int8": (then(mixed("unrelated", 0.7, 0.3), int8), "merged", "quantised"),
     "pruned, int4": (then(half_zero, int4), "pruned", "quantised"),
+    "FP8 of a fine-tune": (trained("finetune", lambda s: fp8(s)), TUNED, "quantised"),
+    "by way of F16": (only(lambda s: derive.stored(s, "F16")), "cast"),
+    "by way of F16, a layer dropped": (then(only(lambda s: derive.stored(s, "F16")), three_layers), "depth_changed", "cast"),
     "tuned, pruned": (then(trained("finetune"), half_zero), TUNED, "pruned"),
     "another's norms, pruned": (lambda s, c: half_zero(derive.replace_norms(s, model("unrelated")), c),
                                 "norms_replaced", "pruned"),
@@ -194,7 +208,8 @@ def test_what_was_done_to_layers_is_said_as_far_as_the_map_shows_it(case, tmp_pa
 
 
 SINGLES = [case for case in CASES if "," not in case][::4]
-SAMPLE = ("int4 of a fine-tune", "pruned, a layer dropped", "norms folded", "merged, int8", "pruned, int4")
+SAMPLE = ("int4 of a fine-tune", "pruned, a layer dropped", "norms folded", "merged, int8", "pruned, int4", "FP8",
+          "FP8 of a fine-tune", "by way of F16", "by way of F16, a layer dropped")  # fmt: skip
 
 
 def noisy(s, c):

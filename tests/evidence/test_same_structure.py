@@ -7,7 +7,7 @@ from kinprint import compare
 from kinprint.evidence.components import PLACES_ALONE
 from kinprint.lab.zoo.derive import load_state, noise, permute_neurons, save_state
 from kinprint.lab.zoo.derive.symmetry import residual_axis
-from kinprint.results.findings import DERIVED, NO_EVIDENCE, SAME_STRUCTURE
+from kinprint.results.findings import DERIVED, NO_EVIDENCE, SAME_STRUCTURE, SHARES_INITIALISATION
 from support.places import DEMO_MODELS, FAMILY_MODELS
 from support.probes import probe_from_state
 from support.recipes import RECIPES
@@ -87,3 +87,21 @@ def test_neurons_put_in_the_order_of_the_other_models_are_no_shared_start(demo, 
     assert not [line for line in found.against if "stands out" in line]
     tuned = permute_neurons(demo("finetune")[0], config, 3)
     assert judged(base, put_in_order([tuned, base], config)).class_ == DERIVED
+
+
+def test_value_channels_put_in_order_along_with_neurons_are_no_shared_start(demo, tmp_path):
+    """Queries and keys have an order that nobody may change, and agree where a start is shared."""
+    base, config, _ = demo("base")
+    for folder in (DEMO_MODELS / "unrelated", FAMILY_MODELS / "sibling"):
+        state, _, own = load_state(folder)
+        save_state(tmp_path / folder.name, put_in_order([state, base], config, values=True), config, own)
+    stranger, sibling = (compare(DEMO_MODELS / "base", tmp_path / name).verdict for name in ("unrelated", "sibling"))
+    assert (stranger.class_, stranger.variant, stranger.rules[-1].name) == (NO_EVIDENCE, SAME_STRUCTURE, "likeness")
+    assert sibling.class_ == SHARES_INITIALISATION
+
+
+def test_two_models_in_the_order_of_a_third_share_nothing(demo, judged):
+    """What is left of that order between them shows in the outputs of MLPs alone."""
+    (base, config, _), others = demo("base"), (load_state(FAMILY_MODELS / name)[0] for name in ("twin", "indep"))
+    found = judged(*(put_in_order([state, base], config, tables=True) for state in others))
+    assert (found.class_, found.rules[-1].name) == (NO_EVIDENCE, "likeness")

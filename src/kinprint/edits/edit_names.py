@@ -65,6 +65,8 @@ def _named(name: Name, *reasons: Text, symmetric: bool = False) -> NamedEdit:
 
 def _same(edit: PairEdit) -> NamedEdit | None:
     same = edit.identity
+    if same.through is not None:
+        return _named("cast", Text("equal after a cast to {a} and back", a=same.through))
     if same.cast is not None:
         return _named("cast", Text("equal after the cast from {a} to {b}", a=same.dtype_parent, b=same.dtype_child))
     if not same.same_values:
@@ -110,6 +112,8 @@ def _quantised(edit: PairEdit) -> NamedEdit | None:
         return None
     if grid.factor is not None:
         return _named("scaled", Text("{x:.6g} times the parent, up to rounding", x=grid.factor), *_rounding(grid))
+    if edit.low_rank is not None and edit.low_rank.is_low_rank:  # rounding has no rank
+        return None
     return _named("quantised", *_rounding(grid))
 
 

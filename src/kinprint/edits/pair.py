@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from kinprint._util.numeric import FloatArray
 from kinprint._util.records import dataclass
 from kinprint.edits.lowrank import LowRank, difference_rank
-from kinprint.edits.quantisation_grids import GridFit, find_grid
+from kinprint.edits.quantisation_grids import ROUNDED, WHOLLY, GridFit, find_grid
 from kinprint.edits.regression import LEAST_ROWS, Residual, Slope, residual_of, slope_of
 from kinprint.edits.rescaling import Rescaling, rescaling_of
 from kinprint.edits.rounding import few_rows, is_float, steps, used_dtype
@@ -77,7 +77,9 @@ def describe(
     if spectrum and not explained and is_float(dtype_a) and is_float(dtype_b):
         rounding = grid.rounding if grid.is_quantised else None
         truncation = truncation_of(A, B, dtype_a=dtype_a, dtype_b=dtype_b, rounding=rounding)
-        if truncation is None and not grid.is_quantised:
+        # a small update of a model on a grid lies within the grid's steps, nearly, and has a rank that rounding has not
+        nearly = ROUNDED <= (grid.rounded_share or 0.0) < WHOLLY
+        if truncation is None and (nearly or not grid.is_quantised):
             low_rank = difference_rank(A, B, dtype_a=dtype_a, dtype_b=dtype_b)
     limits: tuple[Text, ...] = () if spectrum else (Text("no spectrum was taken"),)
     if min(shape) < LEAST_ROWS:

@@ -36,6 +36,12 @@ Measured on 28 matrices of the demo family: 1.00 for rounding to nearest at 3, 4
 (8 bits) if the parent was fine-tuned before. The value between is a choice: a change below about a fortieth of a step passes.
 """
 
+WHOLLY = 0.999  # share from which nothing but rounding is looked for: rounding to nearest explains all
+
+FP8_DIGITS, FREE, EVEN = 8, 2.0, 0.005
+"""Different mantissas that FP8 has at most (E4M3; E5M2 has four), how many times as many the parent's groups have to have (32
+numbers of BF16 have 25 or more), and the slack of the middle between two numbers, of which a scale may have been rounded (2⁻⁸)."""
+
 _NEW_ZEROS = 0.05
 _FIRST = 3  # elements of a group by which most steps are excluded
 _PROBE = 64  # elements of a group that are tried against all steps
@@ -109,7 +115,19 @@ def find_grid(A: FloatArray, B: FloatArray, *, dtype_a: str, dtype_b: str) -> Gr
     if screen is None:
         return GridFit(None, limits=(Text("no group has two different values"),))
     if screen.share < FITTING:  # a grid of larger groups would be one of smaller groups too
-        return _of_survivors(A, B, dtypes[1]) or GridFit(is_quantised=False, fitting_share=screen.share)
+        other = _of_survivors(A, B, dtypes[1]) or _of_floats(A, B)
+        return other or GridFit(is_quantised=False, fitting_share=screen.share)
+    found = _uniform(A, B, screen, dtypes)
+    if (found.rounded_share or 0.0) >= ROUNDED:
+        return found
+    floats = _of_floats(A, B)  # small numbers of FP8 are whole multiples of one step, larger ones are fewer than those
+    return floats if floats is not None and (floats.rounded_share or 0.0) >= ROUNDED else found
+
+
+def _uniform(A: FloatArray, B: FloatArray, screen: _Fit, dtypes: tuple[str, str]) -> GridFit:
+    """Return the uniform grid of the largest groups that have one."""
+    width = A.shape[1]
+    least = min(width, GROUPS[-1])
     finest = _best(A, B, least, SAMPLED, dtypes[1]) or screen
     for size in _sizes(width, GROUPS):
         fit = finest if size == least else _best(A, B, size, SAMPLED, dtypes[1])
@@ -164,6 +182,39 @@ def _of_survivors(A: FloatArray, B: FloatArray, dtype: str) -> GridFit | None:
                 row_wise = size == A.shape[1]
                 return GridFit(True, size, row_wise, 2**bits - 1, bits, False, share, most, rounds, error)
     return None
+
+
+def _of_floats(A: FloatArray, B: FloatArray) -> GridFit | None:
+    """Return the grid of a child that was rounded to numbers of few digits, each group with a scale: FP8, written out again."""
+    best = None
+    for size in _sizes(A.shape[1], GROUPS):
+        parent, child = _groups(A, B, size, SCREENED)
+        digits = [distinct(2.0 * np.frexp(np.abs(group[group != 0.0]))[0]) for group in child]
+        free = [distinct(np.frexp(np.abs(group[group != 0.0]))[0]).size for group in parent]
+        most = max((one.size for one in digits), default=0)
+        if not 2 < most <= FP8_DIGITS or min(free) < FREE * most:
+            continue
+        rounds, gaps = [], []
+        for a, b, levels in zip(parent, child, digits, strict=True):
+            around = np.concatenate([0.5 * levels[-1:], levels, 2.0 * levels[:1]])
+            mantissas, exponents = np.frexp(np.abs(b))
+            at = np.searchsorted(levels, 2.0 * mantissas) % levels.size + 1
+            octave, least = np.ldexp(0.5, exponents), 0.5 * np.min(np.abs(b[b != 0.0]))  # the smallest have equal steps
+            below, above = (np.maximum(0.5 * np.abs(around[at + x] - around[at]) * octave, least) for x in (-1, 1))
+            own, slack = np.where(b == 0.0, np.abs(a), np.sign(b) * a - np.abs(b)), EVEN * np.abs(b)
+            rounds.append((own >= -below - slack) & (own <= np.where(b == 0.0, least, above) + slack))
+            gaps.append(below + above)
+        fits = np.concatenate(rounds)
+        share, most_kept = float(fits.mean()), float(fits[child.ravel() != 0.0].mean())
+        error = math.sqrt(float(np.mean(np.square(np.concatenate(gaps)))) / 12.0)
+        found = Text(
+            "in groups of {m} all values are one of {n} numbers times a power of two, as in FP8", m=size, n=most
+        )
+        fit = GridFit(True, size, bits=8, rounded_share=share, kept_share=most_kept, rounding=error, limits=(found,))
+        if share >= ROUNDED:
+            return fit
+        best = best or fit  # two groups of few digits may have no more together than FP8 has
+    return best
 
 
 def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[str, str]) -> GridFit:

@@ -19,13 +19,15 @@ class TensorIdentity:
 
     # `cast` names the change of format ("F32 to BF16") if the finer side, cast to the coarser one's format, equals it; a cast
     # without loss counts. `mean_ulps` is over at most `SAMPLE` evenly spaced elements, on the coarser grid, and None where a
-    # side is stored as integers or out of the coarser range.
+    # side is stored as integers or out of the coarser range. `through` is the coarser format through which one side went, where
+    # both are stored in one.
     dtype_parent: str
     dtype_child: str
     changed_share: float
     byte_identical: bool
     cast: str | None
     mean_ulps: float | None
+    through: str | None = None
 
     @property
     def same_values(self) -> bool:
@@ -38,14 +40,16 @@ def identity_of(stored_a: NDArray[Any], stored_b: NDArray[Any], dtype_a: str, dt
     if stored_a.shape != stored_b.shape or stored_a.size == 0:
         raise DegenerateInput(f"identity_of: shapes {stored_a.shape} and {stored_b.shape}: expected equal, not empty")
     changed = int(np.count_nonzero(stored_a != stored_b))
+    through = _through(stored_a, stored_b, dtype_a, dtype_b) if changed else None
     signs = changed == 0 and np.array_equal(np.signbit(stored_a), np.signbit(stored_b))
     return TensorIdentity(
         dtype_parent=dtype_a,
         dtype_child=dtype_b,
         changed_share=changed / stored_a.size,
         byte_identical=bool(signs) and dtype_a == dtype_b,
-        cast=_cast(stored_a, stored_b, dtype_a, dtype_b, same=changed == 0),
+        cast=f"{dtype_a} to {through}" if through else _cast(stored_a, stored_b, dtype_a, dtype_b, same=changed == 0),
         mean_ulps=0.0 if changed == 0 else _mean_ulps(stored_a, stored_b, dtype_a, dtype_b),
+        through=through,
     )
 
 
@@ -60,6 +64,13 @@ def _cast(a: NDArray[Any], b: NDArray[Any], dtype_a: str, dtype_b: str, *, same:
     if same or _rounds_to(a, b, dtype_b) or _rounds_to(b, a, dtype_a):
         return f"{dtype_a} to {dtype_b}"
     return None
+
+
+def _through(a: NDArray[Any], b: NDArray[Any], dtype_a: str, dtype_b: str) -> str | None:
+    """Return the format that one side was cast to, and back: F16 takes small numbers of BF16 their last digits."""
+    if dtype_a != dtype_b or not is_float(dtype_a):
+        return None
+    return next((x for x in ("F16", "BF16") if x != dtype_a and (_rounds_to(a, b, x) or _rounds_to(b, a, x))), None)
 
 
 def _rounds_to(finer: NDArray[Any], coarser: NDArray[Any], dtype: str) -> bool:

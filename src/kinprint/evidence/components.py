@@ -32,6 +32,7 @@ _WHOLE = {
 PART_ROLES = _WHOLE | PARTS  # tests of these roles speak for the part
 LAYERS = "layers"  # scope of the layer map
 BLIND = Text("no test that ran would have seen a copy of it")
+TOO_WEAK = Text("it may keep something of the other model, too little to be sure of in this part alone")
 PLACES_ALONE = Text("signs do not agree, so whatever agrees is places, not weights")
 OUT_OF_PLACE = Text("not in place, and not compared in the order or basis that was found")
 SAME_FUNCTION = Text("what was not matched computes the same, since the models do")
@@ -143,6 +144,16 @@ def with_power(
         item
         if item.shared or not item.tested or would_show_copy(item.component, tests, able)
         else ComponentFinding(item.component, NOT_TESTED, 0, 0, item.log10_p, BLIND)
+        for item in components
+    ]
+
+
+def without_weak(components: Sequence[ComponentFinding], weak: Collection[str]) -> list[ComponentFinding]:
+    """Return the parts, those named as not tested unless they share."""
+    return [
+        ComponentFinding(item.component, NOT_TESTED, 0, 0, item.log10_p, TOO_WEAK)
+        if item.tested and not item.shared and item.component in weak
+        else item
         for item in components
     ]
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kinprint._util.records import dataclass
-from kinprint.align.assignment import PERMUTED, SUBSET
+from kinprint.align.assignment import PERMUTED, SUBSET, SUBSET_IN_ORDER
 from kinprint.align.layer_alignment import BLOCKS, REPEATS, SHUFFLED, SUBSEQUENCE
 from kinprint.arch import Axis
 from kinprint.edits.rounding import ZERO_LEVEL
@@ -75,7 +75,7 @@ _PLAIN = {
     "scaled": ("scaled", Text("by a common factor")),
     "rescaled": ("rescaled", Text("by factors for rows and columns of its matrices")),
     "truncated": ("rank_truncated", Text("by cutting the rank of its matrices")),
-    "merged_or_reweighted": ("merged", Text("as if averaged with another model, which was not among those given")),
+    "merged_or_reweighted": ("merged", Text("as if averaged with another model")),
     "changed": ("fine_tuned", Text("by further training")),
     "identical": ("fine_tuned", Text("with only some tensors changed")),
 }
@@ -88,6 +88,8 @@ BASES = {
     RESIZED: Text("narrowed or widened"),
 }
 """How the residual dimensions were changed where that had to be undone first."""
+
+LEANING = -2.0  # log10 p, corrected, of a test that stands out: a part in which one does is not called replaced
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,27 @@ def _depth_change(facts: Facts) -> tuple[str | None, Text]:
     return None, Text("by dropping, repeating or moving layers")
 
 
+_NEURONS = {
+    SUBSET: (
+        "width_pruned",
+        Text("by removing and reordering MLP neurons"),
+        Text("its MLP neurons are a subset, reordered"),
+    ),
+    SUBSET_IN_ORDER: (
+        "width_pruned",
+        Text("by removing or adding MLP neurons"),
+        Text("the MLP neurons of one model are some of the other's, in their order"),
+    ),
+    PERMUTED: ("neurons_permuted", Text("with its MLP neurons reordered"), Text("its MLP neurons are reordered")),
+    EXPERTS_REORDERED: ("experts_reordered", Text("with its experts reordered"), Text("its experts are reordered")),
+    EXPERTS_REMOVED: (
+        "experts_removed",
+        Text("by leaving out or adding experts"),
+        Text("the experts of one model are some of the other's"),
+    ),
+}
+
+
 def _rebuilt(facts: Facts) -> Iterator[Kind]:
     """Name changes of the model's structure: experts, basis, layers, neurons."""
     upcycled = [item for item in facts.experts if item.shared and item.source is None]
@@ -228,8 +251,10 @@ def _rebuilt(facts: Facts) -> Iterator[Kind]:
         phrase = Text("with its residual dimensions {basis}", basis=basis)
         yield Kind("re_based", phrase, (Text("residual dimensions are {basis}", basis=basis),), variant=facts.basis)
     matched = [item for item in facts.alignment.layers if item.shared and item.source is not None]
-    # layers that match do not stand where they stood, or some of either side are gone
-    if any(item.source != item.layer or facts.layers_a != facts.layers_b for item in matched):
+    # layers that match do not stand where they stood, or some of either side are gone, or stand for several of the other's
+    pairs = facts.alignment.matches
+    moved = any(item.source != item.layer or facts.layers_a != facts.layers_b for item in matched)
+    if moved or {(layer, source) for source, layer in pairs} != set(pairs):
         text = Text(
             "layers of A in the order of B: {runs} of 0–{last} ({kind})",
             runs=_map_text(facts.alignment),
@@ -245,16 +270,9 @@ def _rebuilt(facts: Facts) -> Iterator[Kind]:
     elif lost := _lost_layers(facts):
         text = Text("layers {runs} match none of the other model, and the others hardly changed", runs=lost)
         yield Kind("layers_replaced", Text("with some of its layers replaced"), (text,))
-    if facts.neuron_kind == SUBSET:
-        text = Text("its MLP neurons are a subset, reordered")
-        yield Kind("width_pruned", Text("by removing and reordering MLP neurons"), (text,))
-    elif facts.neuron_kind == PERMUTED:
-        yield Kind("neurons_permuted", Text("with its MLP neurons reordered"), (Text("its MLP neurons are reordered"),))
-    elif facts.neuron_kind == EXPERTS_REORDERED:
-        yield Kind("experts_reordered", Text("with its experts reordered"), (Text("its experts are reordered"),))
-    elif facts.neuron_kind == EXPERTS_REMOVED:
-        text = Text("the experts of one model are some of the other's")
-        yield Kind("experts_removed", Text("by leaving out or adding experts"), (text,))
+    if facts.neuron_kind in _NEURONS:
+        name, phrase, reason = _NEURONS[facts.neuron_kind]
+        yield Kind(name, phrase, (reason,))
     attention = facts.component("attention")
     if facts.basis is None and attention is not None and attention.shared and attention.note is BY_PRODUCTS:
         n, m = attention.shared, attention.tested
@@ -293,13 +311,21 @@ def _replaced(facts: Facts) -> Iterator[Kind]:
 
 def _would_show(facts: Facts, component: str) -> bool:
     """Whether a test of the part ran that reaches the threshold on a copy, and nothing else explains that it saw none."""
-    if _most_kept(facts, component) >= LESS * max(_kept_in_place(facts), default=1.0):
+    if too_weak(facts, component):
         return False
     if component == "norms" and facts.norms is not None and (facts.norms.is_folded or facts.norms.agree):
         return False
     # MLPs whose neurons were reordered share nothing in place: only where that was looked for, they were replaced
     looked_for = any(test.name in MATCHES_NEURONS for test in facts.ran)
     return would_show_copy(component, facts.ran, facts.able) and (component != "mlp" or looked_for)
+
+
+def too_weak(facts: Facts, component: str) -> bool:
+    """Whether a part that is not shown to share may keep half as much of the other model, or more, as matrices in place do."""
+    scopes = {role.value for role in PART_ROLES.get(component, ())}
+    leaning = any((t.log10_p_claim or 0.0) <= LEANING for t in facts.ran if str(t.scope) in scopes)
+    kept = [1.0 if item.edit == "identical" else abs(item.correlation or 0.0) for item in facts.edits]
+    return leaning or _most_kept(facts, component) >= LESS * (max(kept, default=0.0) or 1.0)
 
 
 def _kept_in_place(facts: Facts) -> list[float]:
@@ -309,7 +335,7 @@ def _kept_in_place(facts: Facts) -> list[float]:
 
 def _most_kept(facts: Facts, component: str) -> float:
     """Return the largest correlation of a part that what was seen allows."""
-    scopes = {role.value for role in PART_ROLES[component]}
+    scopes = {role.value for role in PART_ROLES.get(component, ())}
     tests = [test for test in facts.ran if test.name in CORRELATIONS and str(test.scope) in scopes]
     return max(((t.statistic or 0.0) - (t.null_mean or 0.0) + SURE_SD * (t.null_sd or 0.0) for t in tests), default=0.0)
 
@@ -390,7 +416,7 @@ def _weights(facts: Facts, found: Sequence[Kind]) -> Iterator[Kind]:
         )
         for item in shown[:2]
     )
-    if edit == "cast" and facts.function is not None and facts.function.same is False:
+    if edit == "cast" and not names and facts.function is not None and facts.function.same is False:
         edit = "identical"  # whatever else was changed was not among what was read
     moved = facts.norms is not None and facts.norms.agree is False
     if edit != "quantised" and not ("merged" in names and edit in ("changed", "merged_or_reweighted")):

@@ -14,6 +14,7 @@ from kinprint.arch import Role
 from kinprint.edits.edit_names import PRUNED, Name, NamedEdit, explain_edit
 from kinprint.edits.merging import MixtureSums
 from kinprint.edits.pair import PairEdit, describe
+from kinprint.edits.quantisation_grids import find_grid
 from kinprint.edits.rounding import is_float, steps, stored_bits, used_dtype
 from kinprint.edits.truncation import Truncation, truncation_of
 from kinprint.errors import DegenerateInput, KinprintError
@@ -45,6 +46,10 @@ EDIT_ROLES = (
 
 UNEXPLAINED = 10.0
 """Energy that a merge of the models given may leave, over that of rounding: parents are rounded, too, and sums in between."""
+
+CODED_LEFT = (
+    1.5  # the same of rounding to a grid, which leaves its own energy and nothing else (1.0 at four and at eight bits)
+)
 
 NO_LAYER = Text("no layer could be tested for attention or MLP matrices at their places")
 UNPLACED = Text("no attention or MLP matrix is known to stand at its place in both models, in one shape")
@@ -148,7 +153,8 @@ def _named(item: FoldedPair) -> tuple[PairEdit, NamedEdit, str | None] | None:
     except DegenerateInput:
         return None
     ranks = [(_SPECIAL.index(item.name), item.bits is None) for item in (found, back)]
-    if ranks[1] < ranks[0]:
+    # what rounding leaves has no rank: an update smaller than the steps of its parent's grid is no rounding
+    if ranks[1] < ranks[0] and not (found.name == "low_rank" and back.name == "quantised"):
         said = replace(back, reasons=(BACKWARDS, *back.reasons))
         return edit, said, BACKWARD if _one_way(back, other, found) else None
     return edit, found, FORWARD if _one_way(found, edit, back) else None
@@ -239,8 +245,14 @@ def merge_of(
         every = [a, *(read_alike(open_model(reference, session), a, allowance) for reference in parents)]
     except KinprintError as error:
         raise DegenerateInput("a parent could not be read: {why}", why=error.reason) from error
+    names = [label, *map(public, parents)]
+    # a model that was given twice, or is A itself, has no share of its own
+    kept = [n for n, probe in enumerate(every) if not any(_same_model(probe, other) for other in every[:n])]
+    every, names = [every[n] for n in kept], [names[n] for n in kept]
+    if len(every) == 1:
+        raise DegenerateInput("the models given are A itself")
     sums, alone = MixtureSums(len(every)), [MixtureSums(1) for _ in every]
-    rounding = 0.0
+    rounding, coded = 0.0, 0.0
     for (role, layer, expert), child in b.samples.items():
         source = None if layer is None else layer_map.get(layer)
         if role.info.kind != "matrix" or not child.finite or (layer is not None and source is None):
@@ -250,13 +262,14 @@ def merge_of(
         if len(slices) == len(found) and all(item.shape == child.stored.shape for item in slices):
             sums.add(slices, child.values, group=role.value)
             rounding += _rounding(child)
+            coded += _coding(child, slices[0])
             for single, item in zip(alone, slices, strict=True):
                 single.add([item], child.values)
     mixture = sums.solve(rounding)
     best = max(single.solve().r_squared for single in alone)
     unexplained = 1.0 - mixture.r_squared
     alternative = None
-    if unexplained > UNEXPLAINED * rounding / sums.square:
+    if unexplained > (UNEXPLAINED * rounding + CODED_LEFT * coded) / sums.square:
         alternative = Text(
             "{x:.2%} of B is left, which rounding does not explain: a relative of a model given may have been the true parent, "
             "B was changed after, or stands in another order or basis; then coefficients are those of what all have in common in "
@@ -264,7 +277,7 @@ def merge_of(
             x=unexplained,
         )
     return MergeFinding(
-        parents=(label, *map(public, parents)),
+        parents=tuple(names),
         coefficients=mixture.coefficients,
         standard_errors=mixture.standard_errors,
         r_squared=mixture.r_squared,
@@ -275,8 +288,22 @@ def merge_of(
     )
 
 
+def _same_model(one: Probe, other: Probe) -> bool:
+    """Whether all that was read of two models is the same."""
+    pairs = [(sample, other.samples.get(key)) for key, sample in one.samples.items()]
+    return all(b is not None and np.array_equal(a.stored, b.stored) for a, b in pairs)
+
+
 def _rounding(sample: Sample) -> float:
     """Return the energy of the error that storing a slice makes."""
     values = sample.values
     step = steps(values, used_dtype(values, sample.dtype)) if is_float(sample.dtype) else np.zeros(1)
     return float(np.mean(np.square(step))) / 12.0 * values.size
+
+
+def _coding(sample: Sample, parent: FloatArray) -> float:
+    """Return the energy of the error that rounding to a grid made, if the slice is on one and its parent is not."""
+    if sample.values.ndim != 2 or not is_float(sample.dtype):
+        return 0.0
+    grid = find_grid(parent, sample.values, dtype_a="F32", dtype_b=sample.dtype)
+    return grid.rounding**2 * sample.values.size if grid.is_quantised and grid.rounding else 0.0

@@ -13,10 +13,10 @@ from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.assess import Assessment, assess
 from kinprint.evidence.attempts import attempt, noting
-from kinprint.evidence.components import of_one_function, with_power
+from kinprint.evidence.components import of_one_function, with_power, without_weak
 from kinprint.evidence.controls import FAILED, Controls, able_tests, both_controls_aside, control_layers, run_controls
 from kinprint.evidence.dimension_test import norms_agree
-from kinprint.evidence.edit_kinds import KEEPING, MATCHES_NEURONS
+from kinprint.evidence.edit_kinds import KEEPING, MATCHES_NEURONS, too_weak
 from kinprint.evidence.facts import Facts, shared_fields
 from kinprint.evidence.power import power_of
 from kinprint.evidence.reading import ProbeRead, fill_probes, plan_extras
@@ -94,7 +94,8 @@ def _gathered(case: Case, tell: Progress) -> tuple[Facts, list[Text]]:
         null=case.null.title if any(test.name in MATCHES_NEURONS for test in assessment.tests) else None,
     )
     tell("evidence", 4, 4)
-    return facts, stages
+    weak = {item.component for item in facts.components if facts.edits and too_weak(facts, item.component)}
+    return replace(facts, components=without_weak(facts.components, weak)), stages
 
 
 def _first_assessment(case: Case, stages: list[Text]) -> tuple[Assessment, Case, Callable[[], Controls]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kinprint._util.records import dataclass
 from kinprint.evidence.common_start import TRAINING, Origin
 from kinprint.evidence.components import HEADS_MAY_DIFFER
+from kinprint.evidence.layer_map import LAYER_ALPHA
 from kinprint.results import findings
 from kinprint.text import Text
 
@@ -94,19 +95,41 @@ def likeness(facts: Facts, log10_alpha: float) -> tuple[float | None, float | No
     """Return how far weights correlate where MLPs agree, attention and norms do not, and how far an order may bring strangers."""
     # Tell neurons that were put in the order of another model's from neurons that share weights or a start. Before models are
     # merged, the units of one are put in the order in which they are most like the other's (Ainsworth et al. 2022, Git
-    # Re-Basin). Their places and signs agree then, at any p-value, and no weight is shared. The rows of q and k have an order
-    # of their own that nobody may change: a common start shows there too, an order does not.
-    mlp, *others = (facts.component(name) for name in ("mlp", "attention", "norms"))
+    # Re-Basin), value channels of heads along with neurons. Their places and signs agree then, at any p-value, and no weight is
+    # shared. The rows of q and k have an order of their own that nobody may change: a common start shows there too, an order
+    # does not.
+    mlp, norms, *outputs = (facts.component(name) for name in ("mlp", "norms", "mlp output"))
     found = {str(t.scope): t for t in facts.ran if t.name == "matrix_correlation" and t.statistic is not None}
     trained = facts.same_function or (facts.origin is not None and facts.origin.reading == TRAINING)
-    if mlp is None or not mlp.shared or facts.neuron_kind is not None or trained:
+    neurons_agree = mlp is not None and any(item is not None and item.shared for item in (mlp, *outputs))
+    if not neurons_agree or facts.neuron_kind is not None or trained:
         return None, None
-    looked_at = [x is not None and not x.shared and (x.tested or x.note is HEADS_MAY_DIFFER) for x in others]
-    if not {"mlp_up", "mlp_down"} <= set(found) or not all(looked_at):
+    other_norms = norms is not None and norms.tested and not norms.shared
+    if not {"mlp_up", "mlp_down"} <= set(found) or not (other_norms and (_no_attention(facts) or _values_alone(facts))):
         return None, None
     claimed = [t.statistic or 0.0 for t in found.values() if (t.log10_p_claim or 0.0) <= log10_alpha]
     neurons, width = found["mlp_down"].n, found["mlp_up"].n
     return max(claimed, default=0.0), order_alone(neurons, width)
+
+
+def _no_attention(facts: Facts) -> bool:
+    attention = facts.component("attention")
+    return (
+        attention is not None and not attention.shared and bool(attention.tested or attention.note is HEADS_MAY_DIFFER)
+    )
+
+
+def _values_alone(facts: Facts) -> bool:
+    """Whether attention shares, and no more than value channels may: queries and keys do not, and would on a copy."""
+    attention = facts.component("attention")
+    asked = [t for t in facts.ran if t.name == "matrix_correlation" and str(t.scope) in ("attn_q", "attn_k")]
+    seen = len(asked) == 2 and all((t.name, str(t.scope)) in facts.able for t in asked)
+    return (
+        attention is not None
+        and attention.shared > 0
+        and seen
+        and all((t.log10_p_holm or 0.0) > LAYER_ALPHA for t in asked)
+    )
 
 
 def order_alone(neurons: int, width: int) -> float:

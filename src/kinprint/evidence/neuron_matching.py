@@ -9,7 +9,7 @@ import numpy as np
 from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint._util.sizes import format_size
 from kinprint.align import neuron_assignment as assignment
-from kinprint.align.assignment import NONE
+from kinprint.align.assignment import IN_ORDER, NONE, SUBSET, SUBSET_IN_ORDER
 from kinprint.align.neuron_assignment import NeuronMatch
 from kinprint.align.residual_basis import ColumnMatch
 from kinprint.arch import Role
@@ -192,17 +192,20 @@ def _test(
 def _kind(match: NeuronMatch, experts: Sequence[int]) -> str | None:
     """Return what the matches of a layer show: neurons reordered or left out, or whole experts of either side's number."""
     kind, index = assignment.recovered_map(match)
+    kept = np.flatnonzero(index >= 0)
+    if kind == SUBSET and kept.size > 1 and np.mean(np.diff(index[kept]) > 0) >= IN_ORDER:
+        kind = SUBSET_IN_ORDER
     if kind == NONE or max(experts) == 1:
         return None if kind == NONE else kind
-    kept = np.flatnonzero(index >= 0)
     sizes = index.size // experts[0], match.rows_b // experts[1]
     if min(experts) == 1 or sizes[0] != sizes[1]:
         return INTO_EXPERTS  # a dense MLP beside experts, or experts of other sizes
     table = np.zeros(experts)
     np.add.at(table, (kept // sizes[0], index[kept] // sizes[1]), 1.0)
-    whole = table.max(axis=0).sum() >= WHOLE * kept.size  # the neurons of each expert of B come from one of A
-    if whole and experts[0] != experts[1]:
-        return EXPERTS_REMOVED
+    # the neurons of each expert of B come from one of A, and the other way round; of near-copies they may come from several
+    whole = min(table.max(axis=0).sum(), table.max(axis=1).sum()) >= WHOLE * kept.size
+    if experts[0] != experts[1]:
+        return EXPERTS_REMOVED if whole else INTO_EXPERTS
     in_place = np.array_equal(table.argmax(axis=0), np.arange(experts[1]))
     return EXPERTS_REORDERED if whole and not in_place else kind
 

@@ -92,6 +92,8 @@ def check_function(
         return FunctionFinding(same=None, reason=error.reason)
     rounding = max(ARITHMETIC, float(np.linalg.norm(errors)))
     same = difference <= ROUNDING * rounding and rounding <= LARGEST_ROUNDING
+    if not same and _only_cast(a, b, layer_map, ids):  # then B's numbers have to do in A's model what they do in B's
+        same = _distance(two, _logits(decoders[0], _values(b, {}), ids[1], at)) <= ARITHMETIC
     return FunctionFinding(same, difference, rounding, at.size, ids[0].size, all_tokens)
 
 
@@ -145,6 +147,20 @@ def _changed(a: Samples, b: Samples, layer_map: LayerMap, ids: tuple[Ids, Ids]) 
         elif source in left:
             left[source][rows[0]] = right[key][rows[1]] = one != two
     return left, right
+
+
+def _only_cast(a: Samples, b: Samples, layer_map: LayerMap, ids: tuple[Ids, Ids]) -> bool:
+    """Whether every tensor is the other model's, or that one in another number format."""
+    for key, sample in b.items():
+        role, layer, expert = key
+        other = a.get((role, layer if layer is None else layer_map.get(layer, layer), expert))
+        rows = ids if role in (Role.EMBEDDING, Role.HEAD) else (slice(None), slice(None))
+        if other is None or other.stored[rows[0]].shape != sample.stored[rows[1]].shape:
+            return False
+        same = identity_of(other.stored[rows[0]], sample.stored[rows[1]], other.dtype, sample.dtype)
+        if not same.same_values and same.cast is None:
+            return False
+    return len(a) == len(b)
 
 
 def _retrained(a: Sample, b: Sample, one: NDArray[Any], two: NDArray[Any]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Self
 
 from kinprint._util.records import dataclass
-from kinprint.align.assignment import PERMUTED, SUBSET
+from kinprint.align.assignment import PERMUTED, SUBSET, SUBSET_IN_ORDER
 from kinprint.evidence.assess import SearchResult
 from kinprint.evidence.common_start import UNCLEAR, Origin, Pairs
 from kinprint.results.findings import EditFinding
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 REORDERED_NEURONS, ROTATED_BASIS = Text("reordered neurons"), Text("rotated residual basis")
 SINGLE_WEIGHTS = Text("what was done to single weights")
 EXPERTS_REORDERED, EXPERTS_REMOVED, INTO_EXPERTS = "experts reordered", "experts removed", "into experts"
-MOVED_NEURONS = frozenset({PERMUTED, SUBSET, EXPERTS_REORDERED, EXPERTS_REMOVED, INTO_EXPERTS})
+MOVED_NEURONS = frozenset({PERMUTED, SUBSET, SUBSET_IN_ORDER, EXPERTS_REORDERED, EXPERTS_REMOVED, INTO_EXPERTS})
 """Kinds of matches after which MLPs, experts and routers do not stand in place."""
 
 

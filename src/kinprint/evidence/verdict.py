@@ -99,7 +99,9 @@ def _rules(facts: Facts) -> Iterator[findings.Rule]:
     alike, bound = likeness(facts, LOG10_ALPHA)
     yield findings.Rule(
         "likeness",
-        Text("Do only neurons agree, no more than if those of one model had been put in the order of the other's?"),
+        Text(
+            "Do only neurons or value channels agree, no more than if those of one model had been put in the other's order?"
+        ),
         (Text("correlation {x:.2f}; the best order of unrelated neurons gives up to {y:.2f}", x=alike, y=bound),),
         alike is not None and bound is not None and alike <= bound,
         findings.NO_EVIDENCE,
@@ -299,9 +301,9 @@ def _sentence(facts: Facts, class_: str, kind: Kind | None, why: Text | None) ->
 def _same_structure(facts: Facts, rule: str) -> Text | None:
     if rule == "likeness":
         return Text(
-            "No evidence that either model derives from the other. Neurons at the same place are alike (by chance below 10^{p}), "
-            "no more than if those of one model had been put in the order of the other's, as before a merge; attention and norms "
-            "do not agree, as those of shared weights or a common start would.",
+            "No evidence that either model derives from the other. Neurons or value channels at the same place are alike (by "
+            "chance below 10^{p}), no more than if those of one model had been put in the order of the other's, as before a "
+            "merge; queries, keys and norms do not agree, as those of shared weights or a common start would.",
             p=math.ceil(facts.log10_p or 0.0),
         )
     if rule != "structure":

@@ -68,11 +68,14 @@ def _public() -> list[Recipe]:
         ]
     wave = do(public.wave_embeddings)
     aligned, wholly = do(public.put_in_order, BASE), do(public.put_in_order, BASE, tables=True)
+    valued = do(public.put_in_order, BASE, tables=True, values=True)
     return [
         *found,
         Recipe("neurons in another's order", 1, HONEST, INNOCENT, BASE, OTHER, (), (aligned,), layers=(6, 24)),
         Recipe("a twin's neurons in another's order", 1, HONEST, INNOCENT, BASE, TWIN, (), (aligned,), layers=(12,)),
         Recipe("all in another's order", 1, HONEST, INNOCENT, BASE, OTHER, (), (wholly,), layers=(12,)),
+        Recipe("all in another's order, values too", 1, HONEST, INNOCENT, BASE, OTHER, (), (valued,), layers=(6, 24), swapped=True),
+        Recipe("two models in the order of a third", 1, HONEST, INNOCENT, TWIN, INDEP, (wholly,), (wholly,), layers=(12,)),
         Recipe("one start, neurons put in order again", 2, HONEST, START, BASE, SIBLING, (),
                (do(derive.permute_neurons), aligned), layers=(6,)),
         Recipe("tuned, neurons put in order again", 1, EVASIVE, (DERIVED,), BASE, TUNED, (),

@@ -201,10 +201,11 @@ def repeated_values(state: State, config: Config) -> tuple[State, Config]:
     return mapped(state, change, chosen), {**config, "num_key_value_heads": heads}
 
 
-def put_in_order(states: Sequence[State], config: Config, *, tables: bool = False) -> State:
+def put_in_order(states: Sequence[State], config: Config, *, tables: bool = False, values: bool = False) -> State:
     """Put neurons, with their signs, in the order of another model's that they are most like (Git Re-Basin, Ainsworth et al. 2022).
 
-    With ``tables`` residual dimensions come first, by embeddings and head. No weight is taken over.
+    With ``tables`` residual dimensions come first, by embeddings and head; with ``values`` the channels of value heads are put in
+    order, too. No weight is taken over.
     """
     state, other = dict(states[0]), states[1]
     if tables:
@@ -221,7 +222,30 @@ def put_in_order(states: Sequence[State], config: Config, *, tables: bool = Fals
         order = assigned(np.abs(products) + other[gate].astype(np.float64) @ state[gate].T)
         signs = np.sign(products[np.arange(len(order)), order]).astype(np.float32)
         state |= {gate: state[gate][order], up: state[up][order] * signs[:, None], down: state[down][:, order] * signs}
+        if values:
+            state |= _values_in_order(state, other, config, f"model.layers.{layer}.self_attn.")
     return state
+
+
+def _values_in_order(state: State, other: State, config: Config, stem: str) -> State:
+    heads, kv_heads, size = head_counts(config)
+    names = f"{stem}v_proj.weight", f"{stem}o_proj.weight"
+
+    def by_head(model: State) -> tuple[Values, Values]:
+        """Return values, and outputs of the query heads of each (head, channel, everything else)."""
+        outputs = model[names[1]].T.reshape(kv_heads, heads // kv_heads, size, -1)
+        return model[names[0]].reshape(kv_heads, size, -1), outputs.swapaxes(1, 2)
+
+    (v, o), (mine, theirs) = by_head(state), (by_head(model) for model in (state, other))
+    v, o = v.copy(), o.copy()
+    for head in range(kv_heads):
+        products = sum(
+            b[head].reshape(size, -1) @ a[head].reshape(size, -1).T for a, b in zip(mine, theirs, strict=True)
+        )
+        order = assigned(np.abs(products))
+        signs = np.sign(products[np.arange(size), order]).astype(np.float32)
+        v[head], o[head] = v[head][order] * signs[:, None], o[head][order] * signs[:, None, None]
+    return {names[0]: v.reshape(kv_heads * size, -1), names[1]: o.swapaxes(1, 2).reshape(heads * size, -1).T}
 
 
 def tied(state: State, config: Config, period: int = 1) -> tuple[State, Config]:
