@@ -80,12 +80,10 @@ def test_wrong_usage_is_told(inside, tmp_path):
     catalog, graph = str(tmp_path / "c.db"), str(tmp_path / "g")
     done = inside("catalog", "tree", "--catalog", catalog, "--json", graph, "--graphml", graph)
     assert (done.code, "--graphml and --json both name" in done.err) == (2, True)
-    for size, command in (
-        ("0", ("scan", "a/b", "--catalog", catalog)),
-        ("10MB", ("catalog", "tree")),
-        ("0", ("serve",)),
-    ):
+    for size, *command in (("0", "scan", "a/b", "--catalog", catalog), ("10MB", "catalog", "tree")):
         done = inside(*command, "--memory", size)
         assert (done.code, "expected 200MB or more" in done.err) == (2, True)
+    done = inside("serve", "--memory", "0")
+    assert (done.code, "has a limit: give a size" in done.err) == (2, True)
     done = inside("scan", "a/b", "--catalog", catalog, "--workers", "2", "--scheduler", "tcp://127.0.0.1:9")
     assert (done.code, "--workers is for this machine" in done.err) == (2, True)

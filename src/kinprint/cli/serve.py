@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from kinprint.cli.help import HelpedGroup, in_group
-from kinprint.cli.options import read_memory, read_size
+from kinprint.cli.options import read_size
 from kinprint.cli.outputs import FILE, FOLDER
 from kinprint.errors import NotFound, imported
 
@@ -69,7 +69,7 @@ state_option = click.option(
         "--budget", "budget_bytes", default="128MB", show_default=True, callback=read_size, help="Bytes of a job."
     ),
     click.option(
-        "--memory", "memory_bytes", default="4GiB", show_default=True, callback=read_memory, help="Memory of a job."
+        "--memory", "memory_bytes", default="4GiB", show_default=True, callback=read_size, help="Memory of a job."
     ),
     click.option("--deadline", type=click.FloatRange(1), default=300, show_default=True, help="Seconds of a job."),
     click.option(
@@ -110,7 +110,7 @@ def serve_command(context: click.Context, /, **given: Any) -> int:
     here = given["host"] in _LOOPBACK
     host = f"[{given['host']}]" if ":" in given["host"] else given["host"]
     for size in ("budget_bytes", "memory_bytes"):
-        if given[size] is None:
+        if not given[size]:  # no memory at all would be no limit to its process
             raise click.UsageError("a job of a stranger's has a limit: give a size")
     limits = Limits(
         workers=given["workers"],
