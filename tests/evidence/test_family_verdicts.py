@@ -90,7 +90,7 @@ def test_copied_norms_are_shared_norms_and_no_derivation():
     report = judge(BASE, FAMILY / "norms_copied")
     assert report.verdict.class_ == "shares_components"
     assert [item.component for item in report.evidence.components if item.shared] == ["norms"]
-    assert "norms" in report.verdict.sentence
+    assert "norm weights" in report.verdict.sentence
 
 
 @pytest.mark.parametrize("deep", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -140,8 +140,8 @@ def test_matched_hidden_states_are_neither_descent_nor_a_start():
     ("giver", "variant", "said"),
     [
         (DEMO / "finetune", None, "Training to match hidden states can leave agreement like this, too."),
-        (DEMO / "base", None, "The two models share embedding, and not most of their layers"),
-        (FAMILY / "sibling", "unclear", "The two models agree in embedding"),
+        (DEMO / "base", None, "The two models share token embeddings, and not most of their layers"),
+        (FAMILY / "sibling", "unclear", "The two models agree in token embeddings"),
     ],
     ids=["trained further", "copied", "of one start"],
 )

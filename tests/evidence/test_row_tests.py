@@ -245,7 +245,7 @@ def test_tokens_are_found_by_string_in_any_order(reordered_vocabulary):
     assert all((test.log10_p or 0.0) > -3 for key, test in tests.items() if key != ("token_rows", "embedding"))
     verdict = reordered_vocabulary.verdict
     assert verdict.class_ == "shares_components"
-    assert "agree in embedding" in verdict.sentence
+    assert "agree in token embeddings" in verdict.sentence
 
 
 def test_a_family_is_added_by_a_line_in_the_table(monkeypatch):

@@ -30,7 +30,7 @@ def test_the_embedding_alone(demo, parts):
     verdict, found, _ = parts(state)
     assert verdict.class_ == SHARES_COMPONENTS
     assert verdict.kind is None
-    assert "The two models share embedding, and not most of their layers" in verdict.sentence
+    assert "The two models share token embeddings, and not most of their layers" in verdict.sentence
     assert "norms" not in verdict.sentence
     assert states(found) == {
         "embedding": "shared",
@@ -50,7 +50,7 @@ def test_norms_alone(demo, parts):
     """Norms copied into other weights share norms. This is not a derivation."""
     verdict, found, _ = parts(replace_norms(demo("unrelated")[0], demo("base")[0]))
     assert verdict.class_ == SHARES_COMPONENTS
-    assert "share norms" in verdict.sentence
+    assert "share norm weights" in verdict.sentence
     assert states(found)["norms"] == "shared"
     assert (found["norms"].tested, found["norms"].shared) == (3, 3)
     assert states(found)["attention"] == states(found)["mlp"] == states(found)["embedding"] == "not shared"
@@ -63,7 +63,7 @@ def test_some_norms_are_partly_shared(demo, parts):
     verdict, found, _ = parts(state)
     assert states(found)["norms"] == "partly shared"
     assert (found["norms"].tested, found["norms"].shared) == (3, 1)
-    assert "norms (in 1 of 3 places)" in verdict.sentence
+    assert "norm weights (in 1 of 3 places)" in verdict.sentence
 
 
 def test_one_layer_of_four(demo, parts):
@@ -75,9 +75,9 @@ def test_one_layer_of_four(demo, parts):
     assert verdict.layer_map == (None, None, 2, None)
     assert next(rule for rule in verdict.rules if rule.fired).name == "coverage"
     assert "1 of 4 layers tested match" in next(rule for rule in verdict.rules if rule.fired).inputs[0]
-    for name in ("attention", "mlp"):
+    for name, said in (("attention", "attention"), ("mlp", "MLP matrices")):
         assert (found[name].state, found[name].tested, found[name].shared) == ("partly shared", 4, 1)
-        assert f"{name} (in 1 of 4 places)" in verdict.sentence
+        assert f"{said} (in 1 of 4 places)" in verdict.sentence
     moved, _ = stack_layers(state, demo("base")[1], (2, 0, 1, 3))
     assert parts(moved)[0].layer_map == (2, None, None, None)
 

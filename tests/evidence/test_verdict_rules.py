@@ -196,7 +196,7 @@ def test_shares_components_outside_the_trunk():
     few = (part("embedding", 1, 1), part("norms", 0, 3), part("attention", 0), part("mlp", 0))
     verdict = sound(decide(facts(components=few, alignment=layers(None, None, None, None))))
     assert (verdict.class_, fired(verdict)) == (SHARES_COMPONENTS, "trunk")
-    assert "share embedding, and not most of their layers" in verdict.sentence
+    assert "share token embeddings, and not most of their layers" in verdict.sentence
     assert "10^-100" in verdict.sentence
     assert verdict.layer_map == (None,) * 4
     assert {"norms: not shared", "attention: not shared", "mlp: not shared"} <= set(verdict.against)
@@ -216,7 +216,7 @@ def test_shares_components_by_coverage():
     few = (part("embedding", 0, 1), part("norms", 3, 3), part("attention", 1), part("mlp", 1))
     verdict = sound(decide(facts(components=few, alignment=layers(None, 1, None, None))))
     assert (verdict.class_, fired(verdict)) == (SHARES_COMPONENTS, "coverage")
-    assert "norms, attention (in 1 of 4 places) and mlp (in 1 of 4 places)" in verdict.sentence
+    assert "norm weights, attention (in 1 of 4 places) and MLP matrices (in 1 of 4 places)" in verdict.sentence
     assert verdict.layer_map == (None, 1, None, None)
 
 

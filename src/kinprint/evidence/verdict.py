@@ -12,7 +12,7 @@ from kinprint.evidence.components import ENDS
 from kinprint.evidence.edit_kinds import MATCHES_NEURONS, Kind, is_merge, name_kind
 from kinprint.evidence.facts import Facts, likeness
 from kinprint.evidence.untested import OWN_CONTROLS, untested
-from kinprint.evidence.words import word
+from kinprint.evidence.words import part_phrase, word
 from kinprint.results import findings
 from kinprint.text import Text, Value, joined, labelled, within
 
@@ -381,7 +381,7 @@ def _shares_parts(facts: Facts, p: int, reading: str) -> Text:
 
 
 def _part(item: findings.ComponentFinding) -> Text:
-    part = word(item.component)
+    part = part_phrase(item.component)
     if item.shared == item.tested:
         return part
     return Text("{part} (in {n} of {m} places)", part=part, n=item.shared, m=item.tested)

@@ -31,6 +31,21 @@ _EDITS = (
 _WORDS = {str(word): word for word in (*_TESTS, *_PARTS, *_STATES, *_CONTROLS, *_MAPS, *_EDITS)}
 _WORDS["no_evidence"] = _WORDS["no evidence"]
 
+_PHRASES = {
+    "embedding": Text("token embeddings"),
+    "norms": Text("norm weights"),
+    "attention output": Text("attention output matrices"),
+    "mlp": Text("MLP matrices"),
+    "mlp output": Text("MLP output matrices"),
+    "router": Text("routers"),
+    "head": Text("the output matrix (lm_head)"),
+}
+
+
+def part_phrase(identifier: str) -> Text:
+    """Return what a part of a model is called in a sentence."""
+    return _PHRASES.get(identifier) or word(identifier)
+
 
 def word(identifier: str) -> Text:
     """Return an identifier as a word that languages can say; a name that is none of the engine's stays as it is."""

@@ -24,6 +24,12 @@ from kinprint.results.report import Report
 # rows of these are neurons
 _NEURONS = frozenset(f"{part}_{half}" for part in ("mlp", "expert", "shared") for half in ("gate", "up"))
 _CONTROLS = frozenset({"self", "shuffled self"})
+_KEYS = {
+    "neuron_match": "answer.found",
+    "neuron_match_aligned": "answer.found_turned",
+    "neuron_match_rotated": "answer.found_turned",
+    "gram_fixed_points": "answer.alike",
+}
 _CORRELATIONS = ("matrix_correlation", "token_rows", "norm_joint")
 _ORDINARY = math.log10(0.05)  # a p-value above this, after correction, is one that unrelated models give every day
 SPREAD = 3  # standard deviations of the null that a drawing marks
@@ -198,11 +204,12 @@ def _points(test: EvidenceTest, words: Words) -> str | None:
 
 
 def _found(test: EvidenceTest, words: Words) -> str | None:
-    """Tell of neurons that were matched one by one, in place or not."""
-    if test.name != "neuron_match" or test.layer is None or test.statistic is None or test.null_mean is None:
+    """Tell of neurons that were matched one by one, or known by the others of their layer, in place or not."""
+    key = _KEYS.get(test.name)
+    if key is None or test.layer is None or test.statistic is None or test.null_mean is None:
         return None
     figures = {"n": f"{test.statistic:.0f}", "all": test.n, "mean": f"{test.null_mean:.0f}"}
-    return words.say("answer.found", layer=test.layer, **figures)
+    return words.say(key, layer=test.layer, **figures)
 
 
 def _together(test: EvidenceTest, words: Words) -> str | None:

@@ -156,7 +156,10 @@ class Words:
 
     def share(self, value: float | None) -> str:
         """Write a share as per cent."""
-        return DASH if value is None else f"{100 * value:.4g}%"
+        if value is None:
+            return DASH
+        shown = f"{100 * value:.4g}"
+        return f"{'99.99' if shown == '100' and value < 1 else shown}%"  # what is less than all is not written as all
 
     def size(self, count: float) -> str:
         """Write a number of bytes; Korean has no space before a unit."""
