@@ -158,6 +158,11 @@ def without_weak(components: Sequence[ComponentFinding], weak: Collection[str]) 
     ]
 
 
+def shows_nothing(item: ComponentFinding | None) -> bool:
+    """Whether a part was tested in its place and not shown to share, be what it may keep too little to be sure of or not."""
+    return item is not None and not item.shared and (bool(item.tested) or item.note is TOO_WEAK)
+
+
 def of_one_function(components: Sequence[ComponentFinding]) -> list[ComponentFinding]:
     """Return the parts of models that compute the same function: what was not matched there is not known to be different."""
     return [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinprint._util.records import dataclass
 from kinprint.evidence.common_start import TRAINING, Origin
-from kinprint.evidence.components import HEADS_MAY_DIFFER
+from kinprint.evidence.components import HEADS_MAY_DIFFER, shows_nothing
 from kinprint.evidence.layer_map import LAYER_ALPHA
 from kinprint.results import findings
 from kinprint.text import Text
@@ -104,8 +104,9 @@ def likeness(facts: Facts, log10_alpha: float) -> tuple[float | None, float | No
     neurons_agree = mlp is not None and any(item is not None and item.shared for item in (mlp, *outputs))
     if not neurons_agree or facts.neuron_kind is not None or trained:
         return None, None
-    other_norms = norms is not None and norms.tested and not norms.shared
-    if not {"mlp_up", "mlp_down"} <= set(found) or not (other_norms and (_no_attention(facts) or _values_alone(facts))):
+    if not {"mlp_up", "mlp_down"} <= set(found) or not (
+        shows_nothing(norms) and (_no_attention(facts) or _values_alone(facts))
+    ):
         return None, None
     claimed = [t.statistic or 0.0 for t in found.values() if (t.log10_p_claim or 0.0) <= log10_alpha]
     neurons, width = found["mlp_down"].n, found["mlp_up"].n
@@ -114,9 +115,8 @@ def likeness(facts: Facts, log10_alpha: float) -> tuple[float | None, float | No
 
 def _no_attention(facts: Facts) -> bool:
     attention = facts.component("attention")
-    return (
-        attention is not None and not attention.shared and bool(attention.tested or attention.note is HEADS_MAY_DIFFER)
-    )
+    moved = attention is not None and not attention.shared and attention.note is HEADS_MAY_DIFFER
+    return moved or shows_nothing(attention)
 
 
 def _values_alone(facts: Facts) -> bool:

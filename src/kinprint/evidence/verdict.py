@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kinprint.evidence.common_start import CLOSE, INITIALISATION, TRAINING, UNCLEAR
-from kinprint.evidence.components import ENDS
+from kinprint.evidence.components import ENDS, shows_nothing
 from kinprint.evidence.edit_kinds import MATCHES_NEURONS, Kind, is_merge, name_kind
 from kinprint.evidence.facts import Facts, likeness
 from kinprint.evidence.untested import OWN_CONTROLS, untested
@@ -158,7 +158,7 @@ def _parts_reading(facts: Facts) -> str | None:
         return None
     # matched hidden states bring one residual basis with them: where its ends and norms do not agree, weights or a start do
     ends = [facts.component(name) for name in (*ENDS, "norms")]
-    other_basis = all(item is not None and item.tested and not item.shared for item in ends)
+    other_basis = all(map(shows_nothing, ends))
     return None if other_basis and origin.reading != TRAINING else UNCLEAR
 
 
