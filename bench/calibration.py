@@ -32,7 +32,8 @@ from bench.calibration_pairs import (
 )
 from bench.common import Cell, Goal, Report, finish, machine, parser, timed
 from kinprint.evidence.assess import Assessment, assess
-from kinprint.evidence.verdict import LOG10_ALPHA, decide
+from kinprint.evidence.rules import LOG10_ALPHA
+from kinprint.evidence.verdict import decide
 from kinprint.results.findings import (
     DERIVED,
     IDENTICAL,

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.common import Cell, Goal, Report, finish, parser
-from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.evidence.rules import LOG10_ALPHA
 from kinprint.fingerprints.base import Features
 from kinprint.fingerprints.compact.first_look import Side, likeness, worth_testing
 from kinprint.fingerprints.compact.planting import planted

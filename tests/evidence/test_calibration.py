@@ -12,7 +12,7 @@ from kinprint.evidence.battery import run_battery
 from kinprint.evidence.controls import classify
 from kinprint.evidence.exact_tests import head_test, matrix_test, norm_test, row_test
 from kinprint.evidence.probe import SamplePair
-from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.evidence.rules import LOG10_ALPHA
 from kinprint.lab.zoo.derive import load_state
 from kinprint.model.reader import Sample
 from kinprint.results.findings import IDENTICAL, NO_EVIDENCE, OFF, TESTED

@@ -13,7 +13,7 @@ from kinprint.evidence.dimension_test import dimension_test
 from kinprint.evidence.exact_tests import row_test
 from kinprint.evidence.power import POWER, planted_probe, power_of
 from kinprint.evidence.probe import Probe, SamplePair
-from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.evidence.rules import LOG10_ALPHA
 from kinprint.model.reader import Sample
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE
 from support.planting import share_claimed, share_seen

@@ -7,8 +7,9 @@ import pytest
 
 from kinprint.evidence.common_start import INITIALISATION, TRAINING, UNCLEAR, Origin
 from kinprint.evidence.facts import Facts, Identity
+from kinprint.evidence.rules import LOG10_ALPHA
 from kinprint.evidence.untested import DISTILLATION
-from kinprint.evidence.verdict import LOG10_ALPHA, decide
+from kinprint.evidence.verdict import decide
 from kinprint.results.findings import (
     CLASSES,
     DERIVED,

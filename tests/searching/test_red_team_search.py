@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.evidence.rules import LOG10_ALPHA
 from kinprint.fingerprints.compact.proof import prove
 from kinprint.fingerprints.methods import METHODS
 from kinprint.lab.red_team.recipe import made

@@ -18,7 +18,7 @@ from kinprint.cli.judging import Judging
 from kinprint.cli.main import main
 from kinprint.cli.search import _open
 from kinprint.errors import BadSelection
-from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.evidence.rules import LOG10_ALPHA
 from kinprint.fingerprints.base import Features
 from kinprint.fingerprints.compact.first_look import Side, likeness, worth_testing
 from kinprint.fingerprints.compact.planting import planted

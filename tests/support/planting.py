@@ -16,7 +16,7 @@ from kinprint.evidence.dimension_test import DIMENSION_POINTS, dimension_test
 from kinprint.evidence.exact_tests import norm_test, row_test
 from kinprint.evidence.power import SCALES
 from kinprint.evidence.probe import SamplePair, is_residual_norm, pairs_by_role
-from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.evidence.rules import LOG10_ALPHA
 from kinprint.results.findings import PowerFinding
 
 FRESH = 10_000  # seeds from here on: the estimate of power uses the first few

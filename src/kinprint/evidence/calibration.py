@@ -25,7 +25,7 @@ from kinprint.evidence.reading import read_probe
 from kinprint.evidence.rotated_layers import choose_pairs, fit, half_held_out, held_out
 from kinprint.evidence.rotation import HALF_STATISTIC
 from kinprint.evidence.rotation import STATISTIC as ROTATED_STATISTIC
-from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.evidence.rules import LOG10_ALPHA
 from kinprint.model.model import Model, open_models
 from kinprint.model.reader import Sample, Want
 from kinprint.model.tokenizers import compare_tokenizers

@@ -12,7 +12,7 @@ from kinprint.evidence.attempts import attempt, note, noting
 from kinprint.evidence.power import KEPT, planted_probe
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import read_probe
-from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.evidence.rules import LOG10_ALPHA
 from kinprint.evidence.words import word
 from kinprint.model.model import Model, open_model
 from kinprint.model.reader import Want

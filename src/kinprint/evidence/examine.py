@@ -20,13 +20,14 @@ from kinprint.evidence.edit_kinds import KEEPING, MATCHES_NEURONS, too_weak
 from kinprint.evidence.facts import Facts, shared_fields
 from kinprint.evidence.power import power_of
 from kinprint.evidence.reading import ProbeRead, fill_probes, plan_extras
+from kinprint.evidence.rules import LOG10_ALPHA
 from kinprint.evidence.searched import (
     EditEvidence,
     NeuronEvidence,
     RotationEvidence,
 )
 from kinprint.evidence.searches import Case, basis_word, is_open, is_related, search
-from kinprint.evidence.verdict import LOG10_ALPHA, decide
+from kinprint.evidence.verdict import decide
 from kinprint.results import findings
 from kinprint.results.findings import ControlFinding, Evidence, FunctionFinding, PowerFinding, Verdict
 from kinprint.text import Text, joined, labelled

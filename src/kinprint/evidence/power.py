@@ -23,7 +23,7 @@ from kinprint.evidence.dimension_test import DIMENSION_POINTS, norm_profiles, wi
 from kinprint.evidence.exact_tests import norm_test
 from kinprint.evidence.exchangeability import without_copies
 from kinprint.evidence.probe import Probe, SamplePair, is_residual_norm, pairs_by_role
-from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.evidence.rules import LOG10_ALPHA
 from kinprint.model.reader import Sample
 from kinprint.results.findings import TESTED, EvidenceTest, PowerFinding
 from kinprint.stats.dot_products import LEAST_DRAWS

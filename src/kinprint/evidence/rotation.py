@@ -24,8 +24,8 @@ from kinprint.evidence.neuron_gram import GRAM_LAYERS, MLP_NEURONS, NO_MLP, neur
 from kinprint.evidence.neuron_matching import agreement_test
 from kinprint.evidence.reading import EVERYTHING, Scope
 from kinprint.evidence.rotated_layers import SAMPLED, Fitted, HeldOut, Pair, cost_of, read_pair
+from kinprint.evidence.rules import LOG10_ALPHA
 from kinprint.evidence.searched import ROTATED_BASIS, RotationEvidence
-from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.weights import Weights
 from kinprint.results.findings import OFF, EvidenceTest
 from kinprint.stats.combine import bonferroni

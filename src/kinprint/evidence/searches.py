@@ -24,6 +24,7 @@ from kinprint.evidence.exchangeability import along_few_directions
 from kinprint.evidence.layer_map import LAYER_ALPHA
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import Scope
+from kinprint.evidence.rules import LOG10_ALPHA, TRUNK
 from kinprint.evidence.searched import (
     MOVED_NEURONS,
     REORDERED_NEURONS,
@@ -33,7 +34,6 @@ from kinprint.evidence.searched import (
     RotationEvidence,
 )
 from kinprint.evidence.sign_tests import negated_units
-from kinprint.evidence.verdict import LOG10_ALPHA, TRUNK
 from kinprint.model.model import Model
 from kinprint.results import findings
 from kinprint.results.findings import LayerFinding

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from kinprint._util.progress import Progress, quiet
 from kinprint._version import __version__
-from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.evidence.rules import LOG10_ALPHA
 from kinprint.fingerprints.base import Features, Method
 from kinprint.fingerprints.file import SUFFIX, Fingerprint, describe, extract_features, read_fingerprint
 from kinprint.fingerprints.methods import METHODS

@@ -14,7 +14,7 @@ from kinprint._util.progress import Progress, quiet
 from kinprint.errors import BudgetExceeded, DegenerateInput, NeedsExtra
 from kinprint.evidence.attempts import attempt
 from kinprint.evidence.empirical_null import EmpiricalNull, NullSample, parse_null
-from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.evidence.rules import LOG10_ALPHA
 from kinprint.fingerprints.base import Features, Method, PortableMethod, Score, check_needs
 from kinprint.fingerprints.methods import METHODS
 from kinprint.model.tokens import Keys

@@ -9,7 +9,7 @@ import numpy as np
 from kinprint.catalog.entry import Candidate, Entry
 from kinprint.catalog.store import Catalog
 from kinprint.errors import DegenerateInput, FormatError, NotFound, SchemaError
-from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.evidence.rules import LOG10_ALPHA
 from kinprint.fingerprints.base import Features
 from kinprint.fingerprints.compact.first_look import Side, comparable, likeness, worth_testing
 from kinprint.fingerprints.compact.proof import Proof, prove_sides

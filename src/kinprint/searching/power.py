@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.evidence.rules import LOG10_ALPHA
 from kinprint.fingerprints.base import Features
 from kinprint.fingerprints.compact.first_look import Side, worth_testing
 from kinprint.fingerprints.compact.planting import planted

@@ -17,7 +17,7 @@ from kinprint.catalog.graph import same_files
 from kinprint.catalog.store import Catalog, open_catalog
 from kinprint.comparison.pipeline import compare
 from kinprint.errors import BadSelection, DegenerateInput, FormatError, NotFound
-from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.evidence.rules import LOG10_ALPHA
 from kinprint.fingerprints.base import Features
 from kinprint.fingerprints.recall import IN_PLACE
 from kinprint.refs import path_text

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from kinprint.evidence.verdict import TRUNK
+from kinprint.evidence.rules import TRUNK
 from kinprint.metrics.identity import GRIDS
 from kinprint.results.findings import FORWARD, EditFinding, Evidence
 from kinprint.results.models import TokenizerDifference

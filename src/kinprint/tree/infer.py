@@ -7,7 +7,7 @@ from statistics import fmean
 
 from kinprint._version import __version__
 from kinprint.evidence.facts import shared_fields
-from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.evidence.rules import LOG10_ALPHA
 from kinprint.results import tree as results
 from kinprint.results.findings import DERIVED, IDENTICAL, NOT_TESTABLE
 from kinprint.results.options import Options

@@ -10,7 +10,7 @@ from kinprint.evidence.attempts import attempt
 from kinprint.evidence.dimension_test import DIMENSION_POINTS
 from kinprint.evidence.facts import order_alone
 from kinprint.evidence.neuron_gram import GRAM, MLP_NEURONS, gram_test, hold_gram
-from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.evidence.rules import LOG10_ALPHA
 from kinprint.fingerprints.base import Features
 from kinprint.fingerprints.compact.first_look import Side
 from kinprint.fingerprints.compact.parts import COLUMNS

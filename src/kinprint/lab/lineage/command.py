@@ -1,11 +1,17 @@
 """Define the command `kinprint bench lineage`."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kinprint.cli.help import HelpedGroup
 from kinprint.results.options import split_names
+
+if TYPE_CHECKING:
+    from kinprint.lab.lineage.scoring import AttackScore
 
 DEFAULT_LIMIT, SLOW_LIMIT = 3, 1
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -96,17 +102,22 @@ def lineage_command(
     except NeedsExtra as error:
         click.echo(f"no heatmap: {error.message}", err=True)
     if write_null is not None:
-        name = f"independent models of the {zoo.record.tier} zoo"
-        write_whole(
-            write_null, null_of(bench, name, "Tiny Llama models, really trained; see docs/lineage.md.").to_json()
+        made = (
+            f"independent models of the {zoo.record.tier} zoo",
+            "Tiny Llama models, really trained; see docs/lineage.md.",
         )
+        write_whole(write_null, null_of(bench, *made).to_json())
     for path in paths:
         click.echo(f"wrote {path}", err=True)
     for cell in bench.cells:
         if cell.attack == "all":
-            auc, found = ("–" if x is None else f"{x:.3f}" for x in (cell.auc, cell.at_1))
-            click.echo(f"{cell.method:<20} AUC {auc}   true positives at 1 % {found}   ({cell.pairs} related pairs)")
+            _summarise(cell)
     return 0
+
+
+def _summarise(cell: AttackScore) -> None:
+    auc, found = ("–" if x is None else f"{x:.3f}" for x in (cell.auc, cell.at_1))
+    click.echo(f"{cell.method:<20} AUC {auc}   true positives at 1 % {found}   ({cell.pairs} related pairs)")
 
 
 def _repeated(full: bool, no_verdict: bool, every_pair: bool, limit: int, methods: str) -> str:
