@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kinprint.lab.lineage.scoring import AttackScore
 
 DEFAULT_LIMIT, SLOW_LIMIT = 3, 1
+NULL_IS_OF = "Tiny Llama models, really trained; see docs/lineage.md."
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
@@ -102,11 +103,8 @@ def lineage_command(
     except NeedsExtra as error:
         click.echo(f"no heatmap: {error.message}", err=True)
     if write_null is not None:
-        made = (
-            f"independent models of the {zoo.record.tier} zoo",
-            "Tiny Llama models, really trained; see docs/lineage.md.",
-        )
-        write_whole(write_null, null_of(bench, *made).to_json())
+        name = f"independent models of the {zoo.record.tier} zoo"
+        write_whole(write_null, null_of(bench, name, NULL_IS_OF).to_json())
     for path in paths:
         click.echo(f"wrote {path}", err=True)
     for cell in bench.cells:
