@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from kinprint._util.numeric import FloatArray
 
 IDENTITY, PERMUTED, SUBSET, NONE = "identity", "permuted", "subset (width-pruned)", "none"
-SUBSET_IN_ORDER, IN_ORDER = (
-    "subset in order",
-    0.95,
-)  # so many of the neurons kept follow each other as before (of any order: half)
+SUBSET_IN_ORDER = "subset in order"
 """Kinds of maps between the neurons of two layers."""
+
+IN_ORDER = 0.95  # so many of the neurons kept follow each other as before; of a random order half do
 
 _Solver = Callable[[FloatArray], tuple[NDArray[Any], NDArray[Any]]]
 

@@ -47,9 +47,8 @@ EDIT_ROLES = (
 UNEXPLAINED = 10.0
 """Energy that a merge of the models given may leave, over that of rounding: parents are rounded, too, and sums in between."""
 
-CODED_LEFT = (
-    1.5  # the same of rounding to a grid, which leaves its own energy and nothing else (1.0 at four and at eight bits)
-)
+CODED_LEFT = 1.5
+"""The same of rounding to a grid, which leaves its own energy and nothing else: measured 1.0 at four and at eight bits."""
 
 NO_LAYER = Text("no layer could be tested for attention or MLP matrices at their places")
 UNPLACED = Text("no attention or MLP matrix is known to stand at its place in both models, in one shape")
