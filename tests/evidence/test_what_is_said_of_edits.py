@@ -127,3 +127,23 @@ def test_the_grid_of_a_quantised_merge_leaves_no_alternative_open(base, judge, b
     assert report.verdict.kinds == ("merged", "quantised")
     relative = judge(base, (derive.quantise(merged, bits), *base[1:]), family("twin"), dtype="F32")
     assert relative.evidence.merge.alternative is not None
+
+
+def test_heads_of_which_half_were_drawn_anew_are_not_called_reordered(base, judge):
+    """What is left of the others agrees over all heads together, too, and no further than in place."""
+    state, config, tokenizer = base
+    inner = config["hidden_size"] // config["num_attention_heads"]
+    shares = {"q_proj": 0, "k_proj": 0, "v_proj": 0, "o_proj": 1}  # the axis along which the heads lie
+
+    def half(name, values):
+        if (axis := shares.get(name.split(".")[-2])) is None:
+            return values
+        heads = np.moveaxis(values.copy(), axis, 0)
+        count = len(heads) // inner // 2 * inner
+        heads[:count] = np.random.default_rng(3).standard_normal(heads[:count].shape) * values.std()
+        return np.moveaxis(heads, 0, axis)
+
+    redrawn = mapped(state, half, set(state))
+    assert "heads_reordered" not in judge(base, (redrawn, config, tokenizer)).verdict.kinds
+    reordered = derive.permute_heads(state, config, 5)
+    assert judge(base, (reordered, config, tokenizer)).verdict.kinds == ("heads_reordered",)

@@ -42,6 +42,7 @@ class Assessment:
     neurons: Mapping[int, float] = field(default_factory=dict)  # log10 p of MLPs that were compared after an alignment
     moved: frozenset[str] = frozenset()  # parts that an alignment showed not to stand in place
     heads: Mapping[int, float] = field(default_factory=dict)  # log10 p of attention by products over heads
+    heads_moved: bool = False  # whether products agree far more than heads in place, in most layers
 
     @property
     def strongest(self) -> EvidenceTest | None:
@@ -106,6 +107,7 @@ class Assessment:
             layers_a=self.probes[0].layers,
             layers_b=self.probes[1].layers,
             experts=self.experts,
+            heads_moved=self.heads_moved,
         )
 
 

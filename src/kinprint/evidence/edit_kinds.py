@@ -274,7 +274,8 @@ def _rebuilt(facts: Facts) -> Iterator[Kind]:
         name, phrase, reason = _NEURONS[facts.neuron_kind]
         yield Kind(name, phrase, (reason,))
     attention = facts.component("attention")
-    if facts.basis is None and attention is not None and attention.shared and attention.note is BY_PRODUCTS:
+    by_products = attention is not None and attention.shared and attention.note is BY_PRODUCTS
+    if facts.basis is None and attention is not None and by_products and facts.heads_moved:
         n, m = attention.shared, attention.tested
         reason = Text("attention agrees in {n} of {m} layers once its heads are summed up, and not in place", n=n, m=m)
         yield Kind("heads_reordered", Text("with its attention heads reordered or turned"), (reason,))

@@ -51,6 +51,7 @@ class Facts:
     merge: findings.MergeFinding | None = None
     controls: Sequence[findings.ControlFinding] = ()
     power: Sequence[findings.PowerFinding] = ()
+    heads_moved: bool = False  # whether attention agrees over heads, and far less in place
     neuron_kind: str | None = None  # "permuted", "subset", … where neurons were matched one by one
     basis: str | None = None  # "reordered" where the residual stream had to be aligned first
     able: frozenset[tuple[str, str]] = frozenset()  # tests, by name and scope, that see a planted relation

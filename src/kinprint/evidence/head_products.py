@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kinprint._util.numeric import FloatArray, evenly_spaced
+from kinprint._util.records import dataclass
 from kinprint.arch import Role
 from kinprint.errors import BudgetExceeded, DegenerateInput
 from kinprint.evidence.probe import in_depth
@@ -26,15 +27,28 @@ LEAST_R = 0.3
 text, and more so in one residual basis. Models that share embeddings and head alone reach 0.21 in the lower of the two (0.38 in the
 higher), independent ones 0.04; heavy continued pretraining leaves 0.46."""
 
+MOVED = 1.5
+"""Times as far as the factors of a product agree in place, from which the product shows that heads were reordered, or turned in
+themselves. Where they stand in place, and some were drawn anew or all trained, a product keeps little more than its factors do:
+1.3 times as much where half of the heads were drawn anew, and eight times or more where they were reordered or turned."""
+
 Product = tuple[np.ndarray[Any, np.dtype[np.float32]], np.ndarray[Any, np.dtype[np.float32]]]
 Aligned = Callable[[int, Product], Product]
 """Bring the two factors of a product of A, in one layer of B, into B's residual basis."""
 
 
+@dataclass(frozen=True)
+class HeadProducts:
+    """The attention of a layer beside that of its source: log10 p of the null that they have nothing to do with each other."""
+
+    log10_p: float
+    moved: bool  # whether the products agree far more than what stands in place
+
+
 def compare_heads(
     a: Weights, b: Weights, layer_map: Mapping[int, int], aligned: Aligned, allowance: int | None, *, seed: int
-) -> dict[int, float]:
-    """Return log10 p of the null that the attention of a layer has nothing to do with that of its source, layer by layer."""
+) -> dict[int, HeadProducts]:
+    """Compare the attention of layers with that of their sources, layer by layer."""
     # As many evenly spaced layers of B as the allowance lets; none where a side lacks a matrix, or is too wide.
     if max(a.hidden, b.hidden) > MAX_WIDTH:
         return {}
@@ -56,15 +70,23 @@ def compare_heads(
     return found
 
 
-def _layer(a: Weights, b: Weights, pair: tuple[int, int], aligned: Aligned, seed: int) -> float:
-    ps = []
+def _layer(a: Weights, b: Weights, pair: tuple[int, int], aligned: Aligned, seed: int) -> HeadProducts:
+    ps, moved = [], False
     for one, two in zip(_factors(a, pair[0]), _factors(b, pair[1]), strict=True):
-        left, right = _product(*aligned(pair[1], one)), _product(*two)
+        turned = aligned(pair[1], one)
+        left, right = _product(*turned), _product(*two)
         if left.shape != right.shape:
             raise DegenerateInput("widths differ: {a} and {b}", a=left.shape[1], b=right.shape[1])
-        r = float(np.vdot(left, right) / (np.linalg.norm(left) * np.linalg.norm(right) or 1.0))
+        r = _cosine(left, right)
         ps.append(joint_tail([(left, right)], seed=seed).log10_p or 0.0 if r >= LEAST_R else 0.0)
-    return max(ps)
+        alike = [x.shape == y.shape for x, y in zip(turned, two, strict=True)]
+        in_place = [max(0.0, _cosine(x, y)) for x, y in zip(turned, two, strict=True)] if all(alike) else [0.0]
+        moved |= r >= max(LEAST_R, MOVED * float(np.prod(in_place)) ** (1.0 / len(in_place)))
+    return HeadProducts(max(ps), moved)
+
+
+def _cosine(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
+    return float(np.vdot(a, b) / (np.linalg.norm(a) * np.linalg.norm(b) or 1.0))
 
 
 def _factors(model: Weights, layer: int) -> tuple[Product, Product]:

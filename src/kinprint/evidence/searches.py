@@ -278,7 +278,8 @@ def _search_heads(
     found = compare_heads(a, b, layers, aligned, case.allowance(0.5), seed=case.options.seed)
     spent = a.bytes_read + b.bytes_read
     stages.append(Text("attention by products over heads: {n:,} further bytes, {m} layers", n=spent, m=len(found)))
-    return replace(assessment, heads=found).extended((), {})
+    heads, moved = {layer: item.log10_p for layer, item in found.items()}, sum(item.moved for item in found.values())
+    return replace(assessment, heads=heads, heads_moved=2 * moved >= len(found) > 0).extended((), {})
 
 
 def _see_deep(assessment: Assessment, what: Text) -> Text | None:
