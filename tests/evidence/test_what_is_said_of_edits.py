@@ -6,6 +6,7 @@ import pytest
 from kinprint.comparison.pipeline import compare
 from kinprint.lab.zoo import derive
 from kinprint.lab.zoo.derive.states import HEAD, mapped
+from kinprint.results.findings import NO_EVIDENCE, SHARES_COMPONENTS, UNCLEAR
 from kinprint.results.options import Options
 from kinprint.sources.settings import Settings
 from support.places import DEMO_MODELS, FAMILY_MODELS
@@ -26,9 +27,9 @@ def judge(base, tmp_path):
         derive.save_state(tmp_path / name, *model, dtype=dtype)
         return str(tmp_path / name)
 
-    def judged(one, other, *parents, dtype="BF16", deep=False):
+    def judged(one, other, *parents, dtype="BF16", deep=False, experts=1):
         paths = [folder(f"model{n}", model, dtype) for n, model in enumerate((one, other, *parents))]
-        chosen = Options(metrics=("pearson",), parents=tuple(paths[2:]), deep=deep)
+        chosen = Options(metrics=("pearson",), parents=tuple(paths[2:]), deep=deep, experts=experts)
         reports = [compare(*pair, chosen, settings=Settings()) for pair in ((paths[0], paths[1]), (paths[1], paths[0]))]
         first, second = (report.verdict for report in reports)
         assert parents or (first.class_, first.kinds, first.sentence) == (second.class_, second.kinds, second.sentence)
@@ -147,3 +148,18 @@ def test_heads_of_which_half_were_drawn_anew_are_not_called_reordered(base, judg
     assert "heads_reordered" not in judge(base, (redrawn, config, tokenizer)).verdict.kinds
     reordered = derive.permute_heads(state, config, 5)
     assert judge(base, (reordered, config, tokenizer)).verdict.kinds == ("heads_reordered",)
+
+
+def test_an_expert_that_two_mixtures_have_in_common_is_no_common_start(judge):
+    """Each of its own model, and one expert of a third's MLPs in both: a common start would show in the others and in attention."""
+    (own, config, tokenizer), (other, _, theirs), (third, *_) = map(family, ("base", "unrelated", "indep"))
+    mixtures = [derive.upcycle(state, config, 3, 0.3, seed)[0] for seed, state in enumerate((own, other, third))]
+    made = derive.upcycle(own, config, 3, 0.3, 0)[1]
+    taken = {name: values for name, values in mixtures[2].items() if ".experts.1." in name}
+    pair = [(mixture | taken, made, words) for mixture, words in zip(mixtures, (tokenizer, theirs), strict=False)]
+    report = judge(*pair, experts=3)
+    assert (report.verdict.class_, report.verdict.variant) == (SHARES_COMPONENTS, UNCLEAR)
+    assert "agree in experts (in 4 of 12 places)" in report.verdict.sentence
+    unread = judge(*pair).verdict
+    assert unread.class_ == NO_EVIDENCE
+    assert unread.untested[0] == "2 of 3 experts of each layer: not compared in place (--experts looks at more)"

@@ -87,7 +87,7 @@ def _gathered(case: Case, tell: Progress) -> tuple[Facts, list[Text]]:
         neuron_kind=neurons.kind,
         basis=turned,
         able=able if seen is None else seen,
-        limits=[*([no_merge] if no_merge else []), *scope.limits],
+        limits=[*([no_merge] if no_merge else []), *scope.limits, *_experts_left(assessment)],
         untested=[
             *(found.untested for found in (neurons, basis, rotated, edits) if found.untested),
         ]
@@ -191,6 +191,16 @@ def _evidence(facts: Facts, stages: Sequence[Text]) -> Evidence:
     shown = shared_fields(facts, Evidence)
     lists = {name: tuple(value) for name, value in shown.items() if isinstance(value, list)}
     return Evidence(**shown | lists, stages=tuple(stages))
+
+
+def _experts_left(assessment: Assessment) -> list[Text]:
+    """Say of how many experts nothing was held against the other model's in place."""
+    looked_at = [(p.experts, {key[2] for key in p.samples} - {None}) for p in assessment.probes if p.experts]
+    if assessment.identity.share_read >= 1.0 or not looked_at:
+        return []
+    left, total = max((total - len(found), total) for total, found in looked_at)
+    said = Text("{n} of {m} experts of each layer: not compared in place (--experts looks at more)", n=left, m=total)
+    return [said] if left > 0 else []
 
 
 def _all_same(assessment: Assessment) -> bool:

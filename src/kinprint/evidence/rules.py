@@ -112,8 +112,8 @@ def _only_parts(facts: Facts) -> findings.Rule:
     return findings.Rule(
         "trunk",
         Text(
-            "Do only parts outside attention and MLP share (norms, embeddings, router, head), or layers no more than training to "
-            "match hidden states can leave?"
+            "Do only parts outside attention and MLP share (norms, embeddings, router, head), or single experts, or layers no more "
+            "than training to match hidden states can leave?"
         ),
         tuple(labelled(word(item.component), word(item.state)) for item in facts.components),
         parts is not None,
@@ -165,7 +165,7 @@ def _same(facts: Facts) -> bool:
 
 
 def parts_reading(facts: Facts) -> str | None:
-    """Return where the agreement comes from if it is of parts outside the layers; None if it is of the layers."""
+    """Return where the agreement comes from if it is of parts outside the layers, or of single experts; None if of the layers."""
     # Where hidden states were matched, mean rows, products over heads and neurons paired one by one agree a little (measured: 13 %
     # of the neurons of one layer in four, 0.07 of their weights): the same functions were learned in the same basis. Layers that
     # show no order count where most neurons are paired, or what was paired is trained alike.
@@ -176,6 +176,8 @@ def parts_reading(facts: Facts) -> str | None:
         norms, reading = facts.component("norms"), origin.reading if origin is not None else TRAINING
         # norms start as constants: no start gives them anything in common
         return UNCLEAR if reading == INITIALISATION and norms is not None and norms.shared else reading
+    if some_experts(facts):
+        return UNCLEAR
     in_order = any((test.log10_p_claim or 0.0) <= LOG10_ALPHA and test.name in BY_ORDER for test in facts.tests)
     paired = any(t.name in MATCHES_NEURONS and (t.statistic or 0.0) >= MOST_NEURONS * t.n > 0 for t in facts.ran)
     alike = paired or (origin is not None and origin.reading == TRAINING and (origin.level or 0.0) >= CLOSE)
@@ -185,6 +187,12 @@ def parts_reading(facts: Facts) -> str | None:
     ends = [facts.component(name) for name in (*ENDS, "norms")]
     other_basis = all(map(shows_nothing, ends))
     return None if other_basis and origin.reading != TRAINING else UNCLEAR
+
+
+def some_experts(facts: Facts) -> bool:
+    """Whether some experts agree, and neither the others nor attention: a common start would show in all of them."""
+    experts = facts.component("experts")
+    return experts is not None and 0 < experts.shared < experts.tested and shows_nothing(facts.component("attention"))
 
 
 def trunk(facts: Facts) -> list[findings.ComponentFinding]:

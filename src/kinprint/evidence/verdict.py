@@ -7,7 +7,16 @@ from dataclasses import replace
 from kinprint.evidence.common_start import INITIALISATION, UNCLEAR
 from kinprint.evidence.edit_kinds import Kind, name_kind
 from kinprint.evidence.facts import Facts
-from kinprint.evidence.rules import LOG10_ALPHA, RULES, coverage, failed_controls, no_control_ran, parts_reading, trunk
+from kinprint.evidence.rules import (
+    LOG10_ALPHA,
+    RULES,
+    coverage,
+    failed_controls,
+    no_control_ran,
+    parts_reading,
+    some_experts,
+    trunk,
+)
 from kinprint.evidence.untested import OWN_CONTROLS, untested
 from kinprint.evidence.words import part_phrase, word
 from kinprint.results import findings
@@ -170,7 +179,9 @@ def _derived(kind: Kind, p: int, *, direct: bool) -> Text:
 
 def _shared_parts(facts: Facts) -> Text:
     scopes = dict.fromkeys(test.scope for test in facts.tests if (test.log10_p_claim or 0.0) <= LOG10_ALPHA)
-    return joined([_part(item) for item in facts.components if item.shared] or scopes, "and")
+    inside = ("mlp", "mlp output") if some_experts(facts) else ()  # what these show is of the same experts
+    shared = [_part(item) for item in facts.components if item.shared and item.component not in inside]
+    return joined(shared or scopes, "and")
 
 
 def _shares(facts: Facts, p: int) -> Text:
