@@ -83,7 +83,11 @@ def test_wrong_usage_is_told(inside, tmp_path):
     for size, *command in (("0", "scan", "a/b", "--catalog", catalog), ("10MB", "catalog", "tree")):
         done = inside(*command, "--memory", size)
         assert (done.code, "expected 200MB or more" in done.err) == (2, True)
-    done = inside("serve", "--memory", "0")
-    assert (done.code, "has a limit: give a size" in done.err) == (2, True)
     done = inside("scan", "a/b", "--catalog", catalog, "--workers", "2", "--scheduler", "tcp://127.0.0.1:9")
     assert (done.code, "--workers is for this machine" in done.err) == (2, True)
+
+
+def test_jobs_of_strangers_have_a_limit_of_memory(inside):
+    pytest.importorskip("fastapi", reason="the extra serve is not installed")
+    done = inside("serve", "--memory", "0")
+    assert (done.code, "has a limit: give a size" in done.err) == (2, True)

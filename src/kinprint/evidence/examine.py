@@ -199,7 +199,7 @@ def _experts_left(assessment: Assessment) -> list[Text]:
     if assessment.identity.share_read >= 1.0 or not looked_at:
         return []
     left, total = max((total - len(found), total) for total, found in looked_at)
-    said = Text("{n} of {m} experts of each layer: not compared in place (--experts looks at more)", n=left, m=total)
+    said = Text("{n} of {m} experts of each layer: not compared in place (see --experts)", n=left, m=total)
     return [said] if left > 0 else []
 
 
