@@ -461,7 +461,10 @@ def _plain(edit: str, facts: Facts, shown: Sequence[EditFinding]) -> Kind:
         if facts.merge is not None:  # models given do not explain B, but a relative of theirs may
             phrase = Text("as if averaged with another model, which may be a relative of one given")
     elif (edit == "changed" and heavy) or edit == "merged_or_reweighted":
-        name, phrase = "continued_pretraining", Text("by heavy further training, or by mixing in another model")
+        name, phrase = (
+            "continued_pretraining",
+            Text("by heavy further training, mixing in another model, or another large change"),
+        )
     if ranks := {item.rank for item in shown if item.rank}:
         phrase = Text("{how} (rank {n})", how=phrase, n=max(ranks))
     direct = edit == "pruned" and all(item.direction for item in shown)
