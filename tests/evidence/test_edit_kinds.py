@@ -366,7 +366,7 @@ def test_a_spherical_merge_is_not_called_training_alone(base, tmp_path, share):
     child = made(base, tmp_path / "c", lambda s, c: (derive.slerp(s, model("unrelated"), share), c))
     verdict = judge(DEMO_MODELS / "base", child).verdict
     assert "merged" not in verdict.kinds
-    assert "or mixing in another model" in verdict.sentence or verdict.kind == TUNED
+    assert "mixing in another model" in verdict.sentence or verdict.kind == TUNED
 
 
 def test_a_merge_with_a_part_left_alone_is_no_average(base, tmp_path):
