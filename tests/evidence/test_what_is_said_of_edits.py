@@ -5,7 +5,7 @@ import pytest
 
 from kinprint.comparison.pipeline import compare
 from kinprint.lab.zoo import derive
-from kinprint.lab.zoo.derive.states import HEAD, mapped
+from kinprint.lab.zoo.derive.states import EMBEDDINGS, HEAD, mapped
 from kinprint.results.findings import NO_EVIDENCE, SHARES_COMPONENTS, UNCLEAR
 from kinprint.results.options import Options
 from kinprint.sources.settings import Settings
@@ -163,3 +163,14 @@ def test_an_expert_that_two_mixtures_have_in_common_is_no_common_start(judge):
     unread = judge(*pair).verdict
     assert unread.class_ == NO_EVIDENCE
     assert unread.untested[0] == "2 of 3 experts of each layer: not compared in place (see --experts)"
+
+
+def test_without_tokenizers_rows_that_differ_may_be_tokens_renumbered(base, judge):
+    state, config, tokenizer = base
+    order = np.random.default_rng(1).permutation(config["vocab_size"])
+    moved = mapped(state, lambda _, values: values[order], {name for name in state if name in (HEAD, EMBEDDINGS)})
+    unknown = judge((state, config, None), (moved, config, None))
+    assert unknown.verdict.kinds == ("vocabulary_replaced",)
+    assert "or its tokens renumbered" in unknown.verdict.sentence
+    known = judge(base, (moved, config, tokenizer)).verdict  # as the tokenizer says, each token has another row
+    assert "with its token embeddings replaced; or both" in known.sentence

@@ -291,11 +291,14 @@ def _negated(facts: Facts) -> Iterator[Kind]:
 
 
 _REPLACED = {
-    "embedding": ("vocabulary_replaced", Text("with its vocabulary and embeddings replaced")),
+    "embedding": ("vocabulary_replaced", Text("with its token embeddings replaced")),
     "norms": ("norms_replaced", Text("with its norms replaced")),
     "attention": ("attention_changed", Text("with its attention replaced, or its heads reordered")),
     "mlp": ("mlp_changed", Text("with its MLPs replaced, or changed beyond recognition")),
 }
+UNNUMBERED = Text(
+    "with its token embeddings replaced, or its tokens renumbered"
+)  # rows were paired by their numbers alone
 RESET = Text("with its norms reset and trained again (or trained far more than the rest)")
 
 
@@ -307,7 +310,9 @@ def _replaced(facts: Facts) -> Iterator[Kind]:
         replaced = item.component in _REPLACED and (unlike or (item.note is HEADS_MAY_DIFFER and facts.basis is None))
         if replaced and not (item.component == "mlp" and into_experts):
             name, phrase = _REPLACED[item.component]
-            yield Kind(name, phrase, (labelled(word(item.component), word(item.state)),))
+            by_number = item.component == "embedding" and not any(test.name == "token_rows" for test in facts.ran)
+            phrase, variant = (UNNUMBERED, "or_renumbered") if by_number else (phrase, None)
+            yield Kind(name, phrase, (labelled(word(item.component), word(item.state)),), variant)
 
 
 def _would_show(facts: Facts, component: str) -> bool:

@@ -9,6 +9,7 @@ SENTENCES = (
         how=None,
         p=None,
     ),
+    Text("with its vocabulary and embeddings replaced"),
     Text(
         "distillation and training on another model's output: not seen in weights, unless hidden states were matched, which can "
         "leave agreement"
