@@ -111,6 +111,7 @@ class _Fork:
             self._file = opened.enter_context(os.fdopen(os.memfd_create("answer"), "r+b", buffering=0))
             reading, writing = os.pipe()  # nobody writes to it: it is closed when the fork ends, however it does
             self._alive = opened.enter_context(os.fdopen(reading, "rb", buffering=0))
+            gc.freeze()  # or the next search for cycles would mark every object, and copy every page that both have
             with os.fdopen(writing, "wb"):
                 self._child = os.fork()
                 if self._child == 0:

@@ -145,8 +145,10 @@ class Reading:
     @contextmanager
     def session(self) -> Iterator[tuple[Session, ProgressLine]]:
         """Open a session with a progress line."""
+        from kinprint._util.arenas import one_arena
         from kinprint.sources.session import Session
 
+        one_arena()
         with self.progress() as line, Session(self.settings, on_traffic=line.traffic) as session:
             yield session, line
 

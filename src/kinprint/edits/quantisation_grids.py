@@ -189,10 +189,11 @@ def _of_floats(A: FloatArray, B: FloatArray) -> GridFit | None:
     best = None
     for size in _sizes(A.shape[1], GROUPS):
         parent, child = _groups(A, B, size, SCREENED)
-        digits = [distinct(2.0 * np.frexp(np.abs(group[group != 0.0]))[0]) for group in child]
-        free = [distinct(np.frexp(np.abs(group[group != 0.0]))[0]).size for group in parent]
-        most = max((one.size for one in digits), default=0)
-        if not 2 < most <= FP8_DIGITS or min(free) < FREE * most:
+        if not child.size or _mantissas(child[0]).size > FP8_DIGITS:  # one group tells of almost every child
+            continue
+        digits = [_mantissas(group) for group in child]
+        most = max(one.size for one in digits)
+        if not 2 < most <= FP8_DIGITS or min(_mantissas(group).size for group in parent) < FREE * most:
             continue
         rounds, gaps = [], []
         for a, b, levels in zip(parent, child, digits, strict=True):
@@ -215,6 +216,11 @@ def _of_floats(A: FloatArray, B: FloatArray) -> GridFit | None:
             return fit
         best = best or fit  # two groups of few digits may have no more together than FP8 has
     return best
+
+
+def _mantissas(group: FloatArray) -> FloatArray:
+    """Return the different mantissas of numbers, from 1 to 2."""
+    return distinct(2.0 * np.frexp(np.abs(group[group != 0.0]))[0])
 
 
 def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[str, str]) -> GridFit:

@@ -6,6 +6,7 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Self
 
+from kinprint._util.arenas import give_back
 from kinprint._util.records import dataclass
 from kinprint.align.layer_alignment import IDENTITY
 from kinprint.arch import Role
@@ -138,6 +139,7 @@ def assess(a: Probe, b: Probe, *, seed: int = 0) -> Assessment:
     """Run the layer map, the battery under it, and all that follows from them."""
     untested = partial(untested_layers, a, b)
     layers = attempt(lambda: align_layers(a, b, seed=seed), lambda why: LayerEvidence(untested(why), {}, {}))
+    give_back()
     found = layers.layer_map
     searched = any(layer != source for layer, source in found.items())
     layer_map = found if searched else {layer: layer for layer in range(min(a.layers, b.layers))}

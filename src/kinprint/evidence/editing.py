@@ -8,6 +8,7 @@ from typing import get_args
 
 import numpy as np
 
+from kinprint._util.arenas import give_back
 from kinprint._util.cores import aside
 from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.arch import Role
@@ -69,6 +70,7 @@ def examine_edits(
     sides = new_probe(models[0]), new_probe(models[1])
     planned = _plan(models, assessment, layer_map, scope)
     spent = fill_probes(models, sides, planned, allowance)
+    give_back()
     matrices: dict[Role, list[SamplePair]] = {}
     for role, pairs in pairs_by_role(*sides, layer_map).items():
         if usable := [pair for pair in pairs if pair.a.stored.shape == pair.b.stored.shape and pair.finite]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from kinprint._util.arenas import give_back
 from kinprint._util.progress import Progress
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
@@ -50,7 +51,9 @@ def _gathered(case: Case, tell: Progress) -> tuple[Facts, list[Text]]:
     a, b = probes
     stages = [Text("comparison: {a} slices of A and {b} of B", a=len(a.samples), b=len(b.samples))]
     tell("evidence", 0, 4)
+    give_back()
     assessment, case, controls = _first_assessment(case, stages)
+    give_back()
     tell("evidence", 1, 4)
     if _all_same(assessment):
         from kinprint.evidence.identity import confirm_identity
@@ -64,6 +67,7 @@ def _gathered(case: Case, tell: Progress) -> tuple[Facts, list[Text]]:
     turned = basis_word(probes, basis, rotated)
     edits = _edits(case, assessment, neurons, stages)
     merge, no_merge = _merge(case, assessment, stages) if options.parents else (None, None)
+    give_back()
     function = _function(case, assessment, edits, stages, in_place=not turned and neurons.kind is None)
     tell("evidence", 3, 4)
     nothing_found = assessment.log10_p > LOG10_ALPHA
