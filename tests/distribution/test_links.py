@@ -13,7 +13,9 @@ from markdown_it import MarkdownIt
 from kinprint import __version__
 from support.places import ROOT
 
-PAGES = sorted(path for pattern in ("*.md", "docs/*.md", "demo/*.md", "bench/*.md") for path in ROOT.glob(pattern))
+# A reader may have written a report here, as the pages show it: those of the project are named in capitals.
+OWN = [path for path in ROOT.glob("*.md") if path.stem.isupper()]
+PAGES = sorted([*OWN, *(path for room in ("docs", "demo", "bench") for path in (ROOT / room).glob("*.md"))])
 NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 
