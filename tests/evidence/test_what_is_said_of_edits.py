@@ -160,6 +160,7 @@ def test_an_expert_that_two_mixtures_have_in_common_is_no_common_start(judge):
     report = judge(*pair, experts=3)
     assert (report.verdict.class_, report.verdict.variant) == (SHARES_COMPONENTS, UNCLEAR)
     assert "agree in experts (in 4 of 12 places)" in report.verdict.sentence
+    assert "whether these experts were taken over" in report.verdict.sentence
     unread = judge(*pair).verdict
     assert unread.class_ == NO_EVIDENCE
     assert unread.untested[0] == "2 of 3 experts of each layer: not compared in place (see --experts)"

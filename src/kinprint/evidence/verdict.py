@@ -210,6 +210,13 @@ def _shares_parts(facts: Facts, p: int, reading: str) -> Text:
             "numbers. Their layers do not agree.",
             **said,
         )
+    if some_experts(facts):
+        return Text(
+            "The two models agree in {parts}: if they were unrelated, agreement like this would have a chance below 10^{p}. The "
+            "other experts and attention do not show it, as they would if the whole models had one start; what was read does not "
+            "tell whether these experts were taken over or are alike from their start.",
+            **said,
+        )
     if reading == UNCLEAR:
         return Text(
             "The two models agree in {parts}: if they were unrelated, agreement like this would have a chance below 10^{p}. "
