@@ -13,8 +13,6 @@ from kinprint.scan.supervised import Limits, Supervised
 from kinprint.sources.pace import Pace
 from kinprint.text import Text
 
-MOST_WORKERS = 256
-
 
 def usual_workers() -> int:
     """Return how many processes to run here: a model from the hub waits for about as long as it computes."""

@@ -98,10 +98,6 @@ class Families:
         """How many relations each model has here."""
         return Counter(end for edge in self.graph.edges for end in (edge.a, edge.b))
 
-    def edges_of(self, number: int) -> list[GraphEdge]:
-        """Return the relations of a model."""
-        return [edge for edge in self.graph.edges if number in (edge.a, edge.b)]
-
     def _select(self, filters: Filters) -> tuple[list[int], list[int]]:
         """Return the models and relations asked for: a relation with one end that is asked for brings the other along."""
         nodes, edges = self.graph.nodes, self.graph.edges
